@@ -30,7 +30,7 @@ from pulse_django.queue.words.states import HOT, Status
 from pulse_django.signals import job_finished
 from pulse_django.worker import watchdog as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.watchdog import Swept, Watchdog
+from pulse_django.worker.watchdog import Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
 from tests.factories import AttemptFactory, make_job, now
@@ -335,11 +335,3 @@ def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: 
     assert job.status == Status.DEAD_LETTERED
     assert Job.objects.get(pk=known.pk).status == Status.PENDING
     assert dog.sweep().said["given_up"] == []
-
-
-def test_many_watchdogs_do_not_come_in_step() -> None:
-    swept = Watchdog(GuardedConnection("default", "watchdog"), interval=10.0)
-    pauses = {swept.pause_after(Swept(reaped=[])) for _ in range(50)}
-    assert len(pauses) > 40
-    assert all(8.0 <= pause <= 10.0 for pause in pauses)
-    assert swept.pause_after(Swept(reaped=[], has_more=True)) == 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import threading
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -63,15 +62,17 @@ def handler(stream: Any, level: int = logging.NOTSET) -> logging.StreamHandler[A
     return made
 
 
-def test_one_write_for_a_batch_and_one_order(logger: logging.Logger) -> None:
-    stream = Counting()
-    other = logger.getChild("other")
+def test_one_write_for_a_batch_in_one_order_and_parents_write_too(logger: logging.Logger) -> None:
+    stream, own = Counting(), Counting()
+    other, child = logger.getChild("other"), logger.getChild("child")
     other.propagate = False
     for one in (logger, other):
         one.handlers = [handler(stream)]
-    write_all([*lines(logger, "a"), *lines(other, "b"), *lines(logger, "c")])
-    assert (stream.getvalue(), stream.writes) == ("a\nb\nc\n", 1)
-    other.handlers.clear()
+    child.handlers = [handler(own)]
+    write_all([*lines(logger, "a"), *lines(other, "b"), *lines(child, "c")])
+    assert (stream.getvalue(), stream.writes, own.getvalue()) == ("a\nb\nc\n", 1, "c\n")
+    for one in (other, child):
+        one.handlers.clear()
 
 
 def test_levels_filters_formats_and_terminators_are_the_handlers(logger: logging.Logger) -> None:
@@ -129,16 +130,6 @@ def test_a_logger_that_decides_for_itself_is_asked(logger: logging.Logger) -> No
     logger.disabled = True
     write_all(lines(logger, "c"))
     assert stream.getvalue() == "b\n"
-
-
-def test_parents_write_too(logger: logging.Logger) -> None:
-    stream, own = Counting(), Counting()
-    logger.addHandler(handler(stream))
-    child = logger.getChild("child")
-    child.addHandler(handler(own))
-    write_all(lines(child, "a"))
-    assert (stream.getvalue(), own.getvalue()) == ("a\n", "a\n")
-    child.handlers.clear()
 
 
 class TestLinesWithoutRecords:
@@ -223,14 +214,6 @@ class TestLinesWithoutRecords:
         logger.addHandler(handler(Counting()))
         write_all([(logger, self.line()), *lines(logger, "b")])
         assert [text[:5] for text in seen] == ["job 7", "b"]
-
-    def test_the_thread_that_logged_is_named_and_not_the_one_that_writes(self) -> None:
-        lines: list[DeferredRecord] = []
-        thread = threading.Thread(target=lambda: lines.append(self.line()), name="the one that logs")
-        thread.start()
-        thread.join()
-        record = lines[0].record()
-        assert (record.threadName, record.job_id) == ("the one that logs", 7)  # type: ignore[attr-defined]
 
     def test_the_order_is_kept_among_lines_and_records(self, logger: logging.Logger) -> None:
         logger.addHandler(handler(stream := Counting()))
