@@ -248,9 +248,11 @@ class TestTheGroup:
         assert links == [str(job.pk) for job in jobs]
         assert "KeyError: another" not in page
 
+    @pytest.mark.parametrize("use_tz", [True, False])
     def test_older_ones_are_paged_by_when_they_died(
-        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any, use_tz: bool
     ) -> None:
+        settings.USE_TZ = use_tz
         monkeypatch.setattr(groups, "LETTERS_ON_A_PAGE", 2)
         jobs = [dead(number, ago=number * 60) for number in range(5)]
         seen: list[str] = []
@@ -261,17 +263,6 @@ class TestTheGroup:
             following = re.search(r'rel="next" href="([^"]*)"', page)
             url = html.unescape(following[1]) if following else None
         assert seen == [str(job.pk) for job in jobs]
-
-    def test_older_ones_are_paged_in_a_project_without_time_zones(
-        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any
-    ) -> None:
-        settings.USE_TZ = False
-        monkeypatch.setattr(groups, "LETTERS_ON_A_PAGE", 2)
-        jobs = [dead(number, ago=number * 60) for number in range(3)]
-        following = re.search(r'rel="next" href="([^"]*)"', admin_client.get(url_of("group")).content.decode())
-        assert following is not None
-        page = admin_client.get(html.unescape(following[1])).content.decode()
-        assert re.findall(r'name="id" value="(\d+)"', page) == [str(jobs[2].pk)]
 
     def test_nonsense_begins_at_the_latest(self, admin_client: Client) -> None:
         cursors = [
@@ -360,15 +351,6 @@ class TestRetry:
         assert "1 retried, 3 no longer matched." in text_of(said)
         assert [row for row in rows() if row["id"] != chosen.pk] == before
 
-    def test_what_died_since_the_page_was_opened_is_left(self, admin_client: Client) -> None:
-        seen = dead(1)
-        page = hidden_in(admin_client.get(url_of("group")))
-        other = dead(2)
-        assert "1 retried" in text_of(retry(admin_client, ALL, **page))
-        assert list(Job.objects.dead_letters()) == [other]
-        seen.refresh_from_db()
-        assert seen.status == Status.PENDING
-
     def test_what_died_again_since_it_was_selected_is_left(self, admin_client: Client) -> None:
         """The page showed another death of it."""
         with all_faults() as about:
@@ -405,21 +387,10 @@ class TestRetry:
         said = admin_client.post(url_of("retry"), hidden_in(asked) | typed, follow=True)
         assert "5 retried" in text_of(said), "it is those that were counted"
 
-    def test_none_of_an_error_is_left_when_it_is_asked(self, admin_client: Client) -> None:
-        asked = retry(admin_client, ALL, ask=ALL, runs=2)
-        assert "can change: 0." in text_of(asked)
-
     def test_what_deletes_looks_so(self, admin_client: Client) -> None:
         dead()
         page = admin_client.get(url_of("group")).content.decode()
         assert re.findall(r'class="button pulse-danger" name="ask" value="(\w+)"', page) == ["selected", "all"]
-
-    def test_all_of_an_error_are_revived(self, admin_client: Client) -> None:
-        for number in range(5):
-            dead(number)
-        other = dead(error="KeyError: other")
-        assert "5 retried." in text_of(retry(admin_client, ALL))
-        assert list(Job.objects.dead_letters()) == [other]
 
     def test_a_throttle_spreads_them(self, admin_client: Client) -> None:
         for number in range(5):
@@ -558,12 +529,21 @@ class TestDelete:
         assert Job.objects.get().status == Status.PENDING
         assert not LogEntry.objects.exists()
 
-    def test_all_of_an_error(self, admin_client: Client) -> None:
-        for number in range(5):
-            dead(number)
-        other, done = dead(error="KeyError: other"), make_job(Status.COMPLETED, last_error="ValueError: order 1")
-        assert "5 deleted" in text_of(delete(admin_client, ALL, **SURE))
-        assert set(Job.objects.all()) == {other, done}
+    def test_all_of_an_error_are_revived_or_gone_and_no_other(self, admin_client: Client) -> None:
+        with all_faults() as about:
+            for act, said in ((retry, "5 retried."), (delete, "5 deleted")):
+                with about(act.__name__), undone():
+                    for number in range(5):
+                        dead(number)
+                    other, done = (
+                        dead(error="KeyError: other"),
+                        make_job(Status.COMPLETED, last_error="ValueError: order 1"),
+                    )
+                    assert said in text_of(act(admin_client, ALL, **SURE))
+                    assert list(Job.objects.dead_letters()) == [other]
+                    done.refresh_from_db()
+                    assert done.status == Status.COMPLETED
+                    assert Job.objects.count() == (7 if act is retry else 2)
 
     def test_in_a_project_of_atomic_requests(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         for alias in connections:
@@ -634,22 +614,6 @@ def client_of(who: str, **options: Any) -> Client:
 
 
 class TestWhoMay:
-    def test_look(self) -> None:
-        with all_faults() as about:
-            for who in [*WHO, "super", "nobody"]:
-                with about(who), undone():
-                    dead()
-                    client = client_of(who)
-                    before = rows()
-                    for url in (LIST, url_of("group")):
-                        assert client.get(url).status_code == (
-                            302 if who == "nobody" else 200 if who in MAY_LOOK else 403
-                        )
-                        assert client.post(url).status_code == (
-                            302 if who == "nobody" else 405 if who in MAY_LOOK else 403
-                        )
-                    assert rows() == before
-
     def test_act(self) -> None:
         with all_faults() as about:
             for scope, act, who in product([SELECTED, ALL], MAY, [*WHO, "super", "nobody"]):
@@ -672,34 +636,6 @@ class TestWhoMay:
                     page = client_of(who).get(url_of("group")).content.decode()
                     assert (html.escape(url_of(act)) in page) == (who in MAY[act])
                     assert ('type="checkbox"' in page) == (who != "view")
-
-    def test_a_post_from_elsewhere_is_refused(self) -> None:
-        with all_faults() as about:
-            for act, scope in product(MAY, [SELECTED, ALL]):
-                with about((act, scope)), undone():
-                    job = dead()
-                    before = rows()
-                    client = client_of("super", enforce_csrf_checks=True)
-                    assert (
-                        client.post(
-                            url_of(act), {"runs": 1, "scope": scope, "id": job.pk} | SURE | ASKED_AT
-                        ).status_code
-                        == 403
-                    )
-                    assert rows() == before
-
-    def test_get_changes_nothing(self, admin_client: Client) -> None:
-        job = dead()
-        before = rows()
-        data = {"runs": "1", "scope": ALL, "id": str(job.pk)} | SURE | ASKED_AT
-        for name in ("retry", "delete"):
-            for method in (admin_client.get, admin_client.head, admin_client.put, admin_client.delete):
-                assert method(url_of(name, **data)).status_code == 302
-                assert method(url_of(name)).status_code == 200
-        admin_client.get(url_of("group", **data))
-        admin_client.get(LIST, data)
-        assert rows() == before
-        assert not LogEntry.objects.exists()
 
     def test_the_entry_is_in_the_index_for_those_who_may_look(self) -> None:
         client = staff("pulse_view_jobs")
@@ -727,21 +663,6 @@ class TestHostileText:
             assert page.count("</script>") == page.count("<script")
             assert "img src" in html.unescape(page)
             assert "{{7*7}}" in html.unescape(page) or "{{#*#}}" in html.unescape(page)
-
-    def test_pages_hold_nothing_that_a_strict_policy_forbids(self, admin_client: Client) -> None:
-        job = dead()
-        for response in (admin_client.get(LIST), admin_client.get(url_of("group")), delete(admin_client, jobs=[job])):
-            own = own_part(response)
-            assert not re.search(r"\bstyle=|<style|<script(?! src)|\son\w+=", own)
-
-    def test_every_field_has_a_label(self, admin_client: Client) -> None:
-        job = dead()
-        for response in (admin_client.get(url_of("group")), delete(admin_client, jobs=[job])):
-            own = own_part(response)
-            for field in re.findall(r"<input[^>]*>", own):
-                if 'type="hidden"' not in field:
-                    named = re.search(r'id="([^"]*)"', field)
-                    assert "aria-label=" in field or (named and f'<label for="{named[1]}"' in own), field
 
 
 def test_a_site_of_another_name_leads_to_itself(monkeypatch: pytest.MonkeyPatch, rf: RequestFactory) -> None:

@@ -377,12 +377,3 @@ def test_a_request_takes_as_many_statements_whatever_it_means(client: Client) ->
             begin(client, "retry", f"{DEAD}&queue=of {count}")
         taken.append(len(queries))
     assert taken[0] == taken[1]
-
-
-def test_it_is_started_by_code_as_well(client: Client) -> None:
-    ids = dead(2, queue="mail")
-    criteria = Criteria.read(f"{DEAD}&queue=mail")
-    given = {"runs": 1, "per_minute": None, "reason": ""}
-    start_operation("default", ACTS["retry"], criteria, given, User.objects.get())
-    drain(queues=["default"])
-    assert statuses(ids) == [Status.PENDING] * 2

@@ -267,14 +267,6 @@ def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> 
     assert is_clear("overdue-while-idle")
 
 
-def test_how_long_is_overdue_is_a_setting(settings: Any) -> None:
-    live_worker()
-    make_job(next_run_at=now(timedelta(seconds=-90)))
-    assert is_clear("overdue-while-idle")
-    settings.PULSE = {"OVERDUE_AFTER": 60}
-    found("overdue-while-idle")
-
-
 def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
     for name in ("full", "empty", "ended"):
         Pause.objects.pause(queue=name, reason="the bank is down")
@@ -310,13 +302,18 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
     assert old.last_error.startswith("given up: unknown task 'gone.too': no live worker has it, for 2:00:0")
 
 
-def test_a_queue_whose_jobs_wait_too_long_is_overdue(settings: Any) -> None:
+def test_how_long_is_overdue_are_settings(settings: Any) -> None:
     live_worker(queues=["mail"], in_flight=8)
     for queue in ("mail", "unserved"):
         make_job(queue=queue, next_run_at=now(timedelta(minutes=-14)))
     assert is_clear("queue-overdue")
     settings.PULSE = {"ALERTS": {"queue-overdue": 600}}
     assert keys(found("queue-overdue")) == ["mail"]
+    Worker.objects.update(in_flight=0)
+    Job.objects.update(next_run_at=now(timedelta(seconds=-90)))
+    assert is_clear("overdue-while-idle")
+    settings.PULSE = {"OVERDUE_AFTER": 60}
+    found("overdue-while-idle")
 
 
 def test_a_schedule_that_is_not_decided_is_overdue(settings: Any) -> None:
@@ -516,14 +513,17 @@ def test_what_was_given_up_and_retried_has_its_time_again(forgotten: Job) -> Non
     assert Job.objects.put_back_for(forgotten.pk) is None
 
 
-def test_a_task_whose_workers_have_only_just_stopped_is_not_given_up(forgotten: Job) -> None:
-    live_worker(tasks=["gone.too"], stopped_at=now(timedelta(minutes=-10)), last_beat_at=now(timedelta(minutes=-10)))
+def test_a_task_whose_workers_have_only_just_stopped_or_tell_no_tasks_is_not_given_up(forgotten: Job) -> None:
+    stopped = now(timedelta(minutes=-10))
+    worker = live_worker(tasks=["gone.too"], stopped_at=stopped, last_beat_at=stopped)
     assert give_up("default") == []
-
-
-def test_without_any_worker_nobody_gives_up_anything(forgotten: Job) -> None:
+    worker.delete()
+    live_worker(tasks=None)  # it may know any
+    sql("UPDATE pulse_django_job SET created_at = statement_timestamp() - interval '1 day'")
+    assert is_clear("task-unknown")
+    assert give_up("default") == []
     Worker.objects.all().delete()
-    assert give_up("default") == []
+    assert give_up("default") == [], "without any worker nobody gives up anything"
 
 
 def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_is_due() -> None:
@@ -534,19 +534,13 @@ def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_i
     assert found("task-unknown").subjects == [("just.enqueued", "1 or more jobs, in default")]
 
 
-def test_a_put_back_job_is_seen_behind_many_that_are_older() -> None:
-    live_worker(tasks=["tests.add"])
-    for _ in range(25):
-        make_job(task="tests.add", created_at=now(LONG_AGO), next_run_at=now(LONG_AGO))
-    put_back(make_job(task="lost", attempts=1, refunds=1), 1, timedelta(seconds=-1))
-    assert [subject.key for subject in found("task-unknown").subjects] == ["lost"]
-
-
-def test_a_worker_of_another_queue_does_not_help_a_job_that_is_put_back() -> None:
+def test_a_put_back_job_is_seen_behind_many_that_are_older_and_beside_a_worker_of_another_queue() -> None:
     live_worker(tasks=["tests.add"], queues=["default"])
     live_worker(tasks=["report.make"], queues=["reports"])
+    for _ in range(25):
+        make_job(task="tests.add", created_at=now(LONG_AGO), next_run_at=now(LONG_AGO))
     put_back(make_job(task="report.make", attempts=1, refunds=1), 1, timedelta(seconds=-1))
-    assert [subject.key for subject in found("task-unknown").subjects] == ["report.make"]
+    assert keys(found("task-unknown")) == ["report.make"]
 
 
 def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
@@ -555,13 +549,6 @@ def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
     put_back(job, 1, timedelta(seconds=-9))
     AttemptFactory(job=job, number=2, outcome="SNOOZED")
     assert is_clear("task-unknown")
-
-
-def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
-    live_worker(tasks=None)
-    sql("UPDATE pulse_django_job SET created_at = statement_timestamp() - interval '1 day'")
-    assert is_clear("task-unknown")
-    assert give_up("default") == []
 
 
 # The server
@@ -606,34 +593,19 @@ def test_dead_rows_that_autovacuum_left_are_vacuumed(rival: Rival) -> None:
         assert "pulse_django_pause" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
 
 
-def test_a_missing_index_is_built_again() -> None:
-    sql("DROP INDEX pulse_job_lane")
-    assert found("schema-incomplete").subjects == [
+def test_an_index_that_is_missing_or_whose_build_broke_off_is_built_again_as_it_was() -> None:
+    definitions = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1"
+    before = sql(definitions)
+    sql("DROP INDEX pulse_job_lane; DROP INDEX pulse_job_one_per_unique_key")
+    sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
+    assert sorted(found("schema-incomplete").subjects) == [
         ("pulse_job_lane", "the index of pulse_django_job is missing"),
+        ("pulse_job_one_per_unique_key", "the index of pulse_django_job is missing"),
+        ("pulse_job_reap", "the index of pulse_django_job is not valid"),
     ]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
-
-
-def test_an_index_whose_build_broke_off_is_built_again() -> None:
-    sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
-    [subject] = found("schema-incomplete").subjects
-    assert subject == ("pulse_job_reap", "the index of pulse_django_job is not valid")
-    repaired("schema-incomplete")
-    assert is_clear("schema-incomplete")
-
-
-def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
-    definition = (
-        "SELECT indexdef FROM pg_indexes"
-        " WHERE indexname = 'pulse_job_one_per_unique_key' AND schemaname = current_schema()"
-    )
-    before = sql(definition)
-    sql("DROP INDEX pulse_job_one_per_unique_key")
-    assert keys(found("schema-incomplete")) == ["pulse_job_one_per_unique_key"]
-    repaired("schema-incomplete")
-    assert is_clear("schema-incomplete")
-    assert sql(definition) == before
+    assert sql(definitions) == before
 
 
 def test_a_missing_constraint_is_added_again() -> None:
@@ -798,14 +770,13 @@ class TestLimits:
         settings.PULSE = {"ALERTS": {"limiter-starved": 3_600}}
         assert is_clear("limiter-starved")
 
-    def test_they_are_no_fault_of_the_workers(self) -> None:
+    def test_they_are_no_fault_of_the_workers_and_shares_are_not_limits(self) -> None:
         declare(max_running=1)
         start(enqueue(2), limit=1)
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         for condition in ("overdue-while-idle", "queue-overdue"):
             assert is_clear(condition)
-
-    def test_shares_are_not_limits(self) -> None:
+        Job.objects.all().delete()
         enqueue(2, limiter="", key="a")
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         assert is_clear("limiter-starved")

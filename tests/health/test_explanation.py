@@ -18,7 +18,6 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
-import pulse_django
 from pulse_django import Explanation, Limit, Rate, explain
 from pulse_django.health.explanation import asking, reasons
 from pulse_django.health.explanation.facts import JobFacts, LineFacts, PaceFacts
@@ -696,7 +695,3 @@ def test_a_template_shows_the_place_of_a_waiting_job_and_nothing_of_others() -> 
     assert shown(987654) == ""
     sql("UPDATE pulse_django_worker SET in_flight = slots")
     assert shown(job) == "Jobs before it: 1"
-
-
-def test_it_is_part_of_the_package() -> None:
-    assert pulse_django.explain is explain

@@ -149,6 +149,8 @@ def test_a_job_whose_arguments_do_not_fit_any_more_is_dead_lettered_at_once() ->
                 assert run_job(job, failures="keep").status == Status.DEAD_LETTERED
                 job.refresh_from_db()
                 assert job.last_error.startswith("CannotBeCalled: ")
+                assert f"{called.func.__name__}(" in job.last_error
+                assert "does not accept these arguments" in job.last_error
                 assert why in job.last_error
                 assert Attempt.objects.count() == 1
 

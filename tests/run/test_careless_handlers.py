@@ -17,8 +17,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
-from pulse_django.run.registry import Registry, TaskResultDoesNotExist, registry, task_backends
-from pulse_django.run.run import Run
+from pulse_django.run.registry import Registry, registry
 from pulse_django.signals import error_after_completion, job_finished
 from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
@@ -114,9 +113,7 @@ class TestAfterTheCompletion:
         assert record.exc_info
 
     def test_to_be_asked_to_stop_afterwards_is_no_error(self) -> None:
-        job = make_job(task="tests.run.more.completes_and_checks")
-        run = claimed_run(job)
-        performed = perform(run)
+        performed = perform(claimed_run(make_job(task="tests.run.more.completes_and_checks")))
         assert isinstance(performed.error, LeaseLost)
         assert performed.afterwards is None
 
@@ -128,9 +125,7 @@ class TestAfterTheCompletion:
         assert not tally.get(LATE_REPORTS.name)
 
     def test_a_second_block_is_refused_before_it_loses_anything(self) -> None:
-        job = make_job(task="tests.run.more.completes_twice")
-        run = claimed_run(job)
-        performed = perform(run)
+        performed = perform(claimed_run(make_job(task="tests.run.more.completes_twice")))
         assert isinstance(performed.error, RuntimeError)
         assert "the writes of a second atomic() would be lost" in str(performed.error)
         assert Invoice.objects.count() == 1
@@ -190,7 +185,7 @@ class TestRegistry:
             task(name="test.fresh", aliases=("shop.parrot",))(more.fans_out.func)
         assert "test.fresh" not in list(registry)
 
-    @pytest.mark.parametrize("option", ["idempotency_key", "delay"])
+    @pytest.mark.parametrize("option", ["idempotency_key", "run_after", "delay"])
     def test_what_belongs_to_one_call_cannot_be_declared(self, option: str) -> None:
         with pytest.raises(TypeError, match="using"):
             task(**{option: "x"})  # type: ignore[call-overload]
@@ -202,14 +197,9 @@ class TestFencing:
         run = Zombie(make_job())
         rival.begin()
         rival.run(Order.objects.filter(number=1).update, state="closed")
-        waiter = Rival()
-        try:
-            waiting = waiter.start(fenced_update, Order.objects.filter(state="open"), run.claim, state="paid")
-            waiter.wait_until_blocked(by=rival.pid)
+        with rival.blocks(fenced_update, Order.objects.filter(state="open"), run.claim, state="paid") as waiting:
             rival.commit()
             assert waiting.result(20) == 0
-        finally:
-            waiter.close()
         assert Order.objects.get().state == "closed"
 
     def test_an_alias_may_be_named(self) -> None:
@@ -224,16 +214,3 @@ class TestFencing:
             for resource in ["", "x" * 201, "nul\x00", "\ud800", 5]:
                 with about(repr(resource)[:20]), pytest.raises(ValueError, match="resource"):
                     fence(resource, Zombie(make_job()).claim)
-
-
-def test_an_id_of_5000_digits_does_not_exist() -> None:
-    with pytest.raises(TaskResultDoesNotExist):
-        task_backends["default"].get_result("9" * 5_000)
-
-
-def test_a_worker_survives_a_run_of_a_job_that_is_gone() -> None:
-    run: Run = claimed_run(job := make_job(task="shop.echo", args=[1]))
-    Job.objects.filter(pk=job.pk).delete()
-    performed = perform(run)
-    assert performed.report is not None
-    assert Job.objects.settle([performed.report]).lost == {run.claim.lease}

@@ -154,46 +154,9 @@ def test_what_a_handler_sets_is_reset_and_its_connection_kept() -> None:
                 set_and_ask(thread, left)
 
 
-def prepare() -> None:
-    run("PREPARE left_behind AS SELECT 1")()
-
-
-def deallocate() -> None:
-    run("DEALLOCATE ALL")()
-
-
-def begin() -> None:
-    run("BEGIN", "CREATE TEMP TABLE left_behind ()")()
-
-
 def enter_atomic() -> None:
     transaction.atomic().__enter__()
     run("CREATE TEMP TABLE left_behind ()")()
-
-
-def turn_autocommit_off() -> None:
-    session()
-    connection.set_autocommit(False)
-
-
-def set_isolation() -> None:
-    session()
-    connection.connection.isolation_level = IsolationLevel.SERIALIZABLE
-
-
-def set_rows() -> None:
-    session()
-    connection.connection.row_factory = dict_row
-
-
-def wrap_statements() -> None:
-    session()
-    connection.execute_wrappers.append(lambda execute, *rest: execute(*rest))
-
-
-def hear_notices() -> None:
-    session()
-    connection.connection.add_notice_handler(lambda _: None)
 
 
 def fail_in_transaction() -> None:
@@ -206,23 +169,30 @@ def lose_session() -> None:
         run("SELECT pg_terminate_backend(pg_backend_pid())")()
 
 
+def change(how: Callable[[Any], object]) -> Callable[[], object]:
+    """Make a handler that changes its connection, or psycopg's."""
+    return lambda: (session(), how(connection))
+
+
+UNTIDY: dict[str, Callable[[], object]] = {
+    "prepare": run("PREPARE left_behind AS SELECT 1"),
+    "deallocate": run("DEALLOCATE ALL"),
+    "begin": run("BEGIN", "CREATE TEMP TABLE left_behind ()"),
+    "enter atomic": enter_atomic,
+    "autocommit": change(lambda connection: connection.set_autocommit(False)),
+    "isolation": change(lambda mine: setattr(mine.connection, "isolation_level", IsolationLevel.SERIALIZABLE)),
+    "rows": change(lambda mine: setattr(mine.connection, "row_factory", dict_row)),
+    "wrapper": change(lambda mine: mine.execute_wrappers.append(lambda execute, *rest: execute(*rest))),
+    "notices": change(lambda mine: mine.connection.add_notice_handler(lambda _: None)),
+    "failed transaction": fail_in_transaction,
+    "lost session": lose_session,
+}
+
+
 def test_a_connection_that_cannot_be_reset_is_closed() -> None:
-    handlers = [
-        prepare,
-        deallocate,
-        begin,
-        enter_atomic,
-        turn_autocommit_off,
-        set_isolation,
-        set_rows,
-        wrap_statements,
-        hear_notices,
-        fail_in_transaction,
-        lose_session,
-    ]
     with all_faults() as about:
-        for handler in handlers:
-            with about(handler.__name__), handler_thread() as thread:
+        for left, handler in UNTIDY.items():
+            with about(left), handler_thread() as thread:
                 first = thread.call(session)
                 thread.call(handler)
                 assert thread.call(session) != first
@@ -435,14 +405,6 @@ class TestThreadsOfAsyncHandlers:
         assert len(set(sessions)) == 1
         threads.end_idle(0)
         wait_until_gone(sessions[0])
-
-    def test_two_runs_at_once_have_two(self) -> None:
-        threads = OrmThreads()
-        one, two = ThreadOfRun(threads), ThreadOfRun(threads)
-        assert one.submit(session).result(20) != two.submit(session).result(20)
-        for mine in (one, two):
-            mine.give_back().result(20)  # type: ignore[union-attr]
-        threads.end_idle(0)
 
     def test_what_a_run_left_behind_ends_before_its_thread_is_lent_again(self) -> None:
         threads, go_on = OrmThreads(), threading.Event()

@@ -213,18 +213,27 @@ def loops() -> Iterator[Start]:
             assert not thread.is_alive()
 
 
-def fails_first(monkeypatch: pytest.MonkeyPatch, verb: str, state: str) -> list[str]:
-    """Let the first call of a verb raise a real error of the server's."""
-    original, calls = getattr(JobManager, verb), []
+Case = Callable[[Start], None]
 
-    def flaky(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls.append(verb)
-        if len(calls) == 1:
-            raise_state(state)
-        return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(JobManager, verb, flaky)
-    return calls
+def fail_first(verb: str, kinds: Sequence[str], case: Case) -> None:
+    """Let the first call of a verb raise a real error of the server's, one kind after the other."""
+    original = getattr(JobManager, verb)
+    with all_faults() as about:
+        for state in kinds:
+            calls: list[str] = []
+
+            def flaky(self: Any, *args: Any, state: str = state, calls: list[str] = calls, **kwargs: Any) -> Any:
+                calls.append(verb)
+                if len(calls) == 1:
+                    raise_state(state)
+                return original(self, *args, **kwargs)
+
+            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
+                patch.setattr(JobManager, verb, flaky)
+                empty_tables()
+                case(start)
+                assert len(calls) >= 2
 
 
 # One of each kind; that all of a kind are treated alike is what the table above says.
@@ -239,81 +248,66 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_the_claims_go_on() -> None:
-    with all_faults() as about:
-        for state in KINDS:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                claim_after(state, patch, start)
+    def case(start: Start) -> None:
+        job, database, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
+        claimed: list[Any] = []
 
+        def step() -> float:
+            claimed.extend(database.call(database.jobs.claim, identity))
+            return 0.01
 
-def claim_after(state: str, patch: pytest.MonkeyPatch, start: Start) -> None:
-    """Let the first claim fail, and wait for the next."""
-    calls = fails_first(patch, "claim", state)
-    job, database, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
-    claimed: list[Any] = []
+        thread = start(database, step)
+        wait_until(lambda: bool(claimed))
+        assert thread.is_alive()
+        assert [claim.job_id for claim in claimed] == [job.pk]
 
-    def step() -> float:
-        claimed.extend(database.call(database.jobs.claim, identity))
-        return 0.01
-
-    thread = start(database, step)
-    wait_until(lambda: bool(claimed))
-    assert thread.is_alive()
-    assert len(calls) >= 2
-    assert [claim.job_id for claim in claimed] == [job.pk]
+    fail_first("claim", KINDS, case)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_reports_go_on() -> None:
-    with all_faults() as about:
-        for state in KINDS:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                calls = fails_first(patch, "settle", state)
-                make_job(task="testproject.shop.tasks.add", args=[1, 2])
-                in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
-                [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
-                in_flight.begin(run)
-                performed = perform(run)
-                in_flight.ended(run)
-                reporter = reporter_for(in_flight)
-                reporter.report(performed)
-                start(reporter.database, reporter.run_once)
-                wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
-                assert len(calls) >= 2
+    def case(start: Start) -> None:
+        make_job(task="testproject.shop.tasks.add", args=[1, 2])
+        in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
+        [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
+        in_flight.begin(run)
+        performed = perform(run)
+        in_flight.ended(run)
+        reporter = reporter_for(in_flight)
+        reporter.report(performed)
+        start(reporter.database, reporter.run_once)
+        wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
+
+    fail_first("settle", KINDS, case)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_heartbeats_go_on(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.3}
-    with all_faults() as about:
-        for state in KINDS:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                calls = fails_first(patch, "heartbeat", state)
-                make_job()
-                shared_leases = SharedLeases("me:boot:")
-                [claim] = Job.objects.claim(Identity("me", "boot"))
-                entry = shared_leases.hold(claim, 0.6)
-                beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda leases=shared_leases: [leases])
-                start(beat.database, beat.run_once)
-                wait_until(lambda entry=entry: entry.extended_at() > 0)
-                assert len(calls) >= 2
+
+    def case(start: Start) -> None:
+        make_job()
+        shared_leases = SharedLeases("me:boot:")
+        [claim] = Job.objects.claim(Identity("me", "boot"))
+        entry = shared_leases.hold(claim, 0.6)
+        beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [shared_leases])
+        start(beat.database, beat.run_once)
+        wait_until(lambda: entry.extended_at() > 0)
+
+    fail_first("heartbeat", KINDS, case)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_watchdog_goes_on(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.05}
-    with all_faults() as about:
-        for state in ["57P01", "40001", "53300", "23514"]:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                calls = fails_first(patch, "reap", state)
-                make_job(Status.RUNNING, expired=True)
-                dog = Watchdog(GuardedConnection("default", "watchdog"))
-                start(dog.database, lambda dog=dog: dog.pause_after(dog.sweep()))
-                wait_until(lambda: Job.objects.get().status == Status.RETRYING)
-                assert len(calls) >= 2
+
+    def case(start: Start) -> None:
+        make_job(Status.RUNNING, expired=True)
+        dog = Watchdog(GuardedConnection("default", "watchdog"))
+        start(dog.database, lambda: dog.pause_after(dog.sweep()))
+        wait_until(lambda: Job.objects.get().status == Status.RETRYING)
+
+    fail_first("reap", ["57P01", "40001", "53300", "23514"], case)
 
 
 def test_statements_of_the_runtime_are_never_compiled() -> None:

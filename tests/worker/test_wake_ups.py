@@ -52,33 +52,21 @@ class Slot:
         return [None] * self._held
 
 
-def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[Any]]:
-    children: Any = SimpleNamespace(child_slots=slots, stop_by=None)
+def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[str]]:
+    children: Any = SimpleNamespace(child_slots=slots, stop_by=options.pop("stop_by", None))
     assert Children.wake(children, queue, **options) == any(slot.said for slot in slots)
     assert all(said["following"] == options.get("following") for slot in slots for said in slot.said)
-    return [[{"wake": said["wake"]} for said in slot.said] for slot in slots]
+    return [[said["wake"] for said in slot.said] for slot in slots]
 
 
 def test_the_child_that_holds_least_is_woken_of_those_that_claim_jobs() -> None:
     for others in ([], [Slot(0, ready=False)], [Slot(0, draining=True)]):
-        assert wake([Slot(2), Slot(1), *others], "mail") == [[], [{"wake": "mail"}], *([] for _ in others)]
+        assert wake([Slot(2), Slot(1), *others], "mail") == [[], ["mail"], *([] for _ in others)]
     assert wake([Slot(0, ready=False)], "mail") == [[]]
-
-
-def test_a_worker_that_stops_wakes_nobody() -> None:
-    slot = Slot(0)
-    stopping: Any = SimpleNamespace(child_slots=[slot], stop_by=1.0)
-    assert not Children.wake(stopping, "mail")
-    assert slot.said == []
-
-
-def test_all_are_woken_where_any_queue_may_have_work() -> None:
-    assert wake([Slot(2), Slot(0)], ANY_QUEUE) == [[{"wake": ""}], [{"wake": ""}]]
-
-
-def test_what_to_tell_other_workers_is_handed_on_and_what_one_has_no_room_for_wakes_another() -> None:
+    assert wake([Slot(0)], "mail", stop_by=1.0) == [[]], "a worker that stops wakes nobody"
+    assert wake([Slot(2), Slot(0)], ANY_QUEUE) == [[""], [""]], "any queue may have work"
     full = Slot(0)
-    assert wake([full, Slot(1), Slot(3)], "mail", but_not=full, following="mail\x027.2") == [[], [{"wake": "mail"}], []]
+    assert wake([full, Slot(1), Slot(3)], "mail", but_not=full, following="mail\x027.2") == [[], ["mail"], []]
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -127,20 +115,16 @@ class TestAClaimer:
         monkeypatch.setattr(claimer_module, "pass_on", lambda alias, payload: passed.append(payload))
         return passed
 
-    def test_one_that_finds_no_more_than_it_has_room_for_wakes_nobody(self, claimer: Any, passed_on: list[str]) -> None:
-        make_job(queue="mail")
-        claimer.wake("mail", "mail\x027.2")
-        claimer.run_once()
-        assert passed_on == []
-
     def test_one_that_may_have_left_something_wakes_those_that_follow_once(
         self, claimer: Any, passed_on: list[str]
     ) -> None:
-        for _ in range(2):
-            make_job(queue="mail")
-        claimer.wake("mail", "mail\x027.2")
-        claimer.run_once()
-        assert passed_on == ["mail\x027.2"]
+        for found, expected in ((1, []), (2, ["mail\x027.2"])):
+            for _ in range(found):
+                make_job(queue="mail")
+            claimer.wake("mail", "mail\x027.2")
+            claimer.run_once()
+            assert passed_on == expected
+            claimer._in_flight.settled(list(claimer._in_flight.active))
 
     def test_one_without_room_wakes_those_that_follow_a_few_times_a_second(
         self, claimer: Any, passed_on: list[str], monkeypatch: pytest.MonkeyPatch
@@ -192,8 +176,6 @@ class TestWhoIsWoken:
                     assert (wake_up.queue, wake_up.payload) == (payload, payload)
                     assert [wake_up.place_of(rank, 5) for rank in range(5)] == [0] * 5
                     assert wake_up.after(0, 5) is None
-
-    def test_any_queue_wakes_all(self) -> None:
         assert WakeUp.new(ANY_QUEUE).payload == ANY_QUEUE
 
     def test_what_is_written_is_read(self) -> None:
@@ -294,39 +276,30 @@ class TestPolls:
 
 @pytest.mark.usefixtures("pulse_db")
 class TestReports:
-    @pytest.fixture
-    def told(self) -> list[str]:
-        return []
-
-    @pytest.fixture
-    def notified(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-        sent: list[tuple[str, list[str]]] = []
-        monkeypatch.setattr(reporter_module, "wake_workers", lambda alias, queues: sent.append((alias, sorted(queues))))
-        return sent
-
-    def report(self, told: list[str], decision: Decision) -> None:
-        """Let a reporter report a run that ended so."""
+    @pytest.mark.parametrize(
+        ("decision", "told", "notified"),
+        [
+            (Retry(timedelta(seconds=1), "again"), ["due again"], []),
+            (Postpone(timedelta()), ["due again"], [["mail"]]),
+            (Complete(), [], []),
+        ],
+        ids=["to its own claimer", "what can run at once to all", "a completion to nobody"],
+    )
+    def test_whom_a_report_is_told_to(
+        self, monkeypatch: pytest.MonkeyPatch, decision: Decision, told: list[str], notified: list[list[str]]
+    ) -> None:
+        here: list[str] = []
+        everywhere: list[list[str]] = []
+        monkeypatch.setattr(reporter_module, "wake_workers", lambda alias, queues: everywhere.append(sorted(queues)))
         make_job(queue="mail")
-        identity = Identity("w")
-        in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", 2)
-        [run] = in_flight.take(Job.objects.claim(identity, limit=1), time.monotonic())
+        in_flight = InFlight(SharedLeases("w:boot:"), "default", 2)
+        [run] = in_flight.take(Job.objects.claim(Identity("w", "boot")), time.monotonic())
         database = GuardedConnection("default", "reports")
-        reporter = Reporter(database, in_flight, lambda: None, RunEvents(), lambda: told.append("due again"))
+        reporter = Reporter(database, in_flight, lambda: None, RunEvents(), lambda: here.append("due again"))
         reporter.report(Performed(run, None, Report(run.claim.lease, Released(), decision)))
         reporter.run_once()
         database.hang_up()
-
-    def test_a_retry_is_told_to_its_own_claimer(self, told: list[str], notified: Any) -> None:
-        self.report(told, Retry(timedelta(seconds=1), "again"))
-        assert (told, notified) == (["due again"], [])
-
-    def test_what_can_run_at_once_is_told_to_all(self, told: list[str], notified: Any) -> None:
-        self.report(told, Postpone(timedelta()))
-        assert (told, notified) == (["due again"], [("default", ["mail"])])
-
-    def test_a_completion_is_told_to_nobody(self, told: list[str], notified: Any) -> None:
-        self.report(told, Complete())
-        assert (told, notified) == ([], [])
+        assert (here, everywhere) == (told, notified)
 
 
 def test_jobs_that_are_due_soon_wake_workers() -> None:

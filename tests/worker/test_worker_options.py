@@ -79,6 +79,7 @@ def test_flags_that_make_no_sense_are_refused() -> None:
         (["--max-rss-mib", "-1"], "--max-rss-mib cannot be negative"),
         (["--queues", "a\x07b"], "unprintable characters"),
         (["--shard", "nowhere"], "'nowhere' is not in DATABASES"),
+        (["--metrics-port", "65536"], "--metrics-port must be a port from 1 to 65535, or 0 to disable"),
         (["--reload"], "requires DEBUG = True"),
         (["-Q", "mail"], "-Q is Celery's: write --queues mail"),
         (["-c", "8"], "-c is Celery's: write --processes 8 --concurrency 1, or --concurrency 8 for threads"),
