@@ -600,7 +600,7 @@ def test_an_index_that_is_missing_or_whose_build_broke_off_is_built_again_as_it_
     sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
     assert sorted(found("schema-incomplete").subjects) == [
         ("pulse_job_lane", "the index of pulse_django_job is missing"),
-        ("pulse_job_one_per_unique_key", "the index of pulse_django_job is missing"),
+        ("pulse_job_one_per_unique_key", "the constraint of pulse_django_job is missing"),
         ("pulse_job_reap", "the index of pulse_django_job is not valid"),
     ]
     repaired("schema-incomplete")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,23 +20,12 @@ from pulse_django.worker.watchdog import Watchdog
 from pulse_django.workflows.needs import add_needs, add_needs_of_run
 from pulse_django.workflows.resolving import Remaining, resolve
 from pulse_django.workflows.rules import Need, Place
+from tests.crash.workers import status
 from tests.queue.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-@pytest.fixture(autouse=True)
-def _empty(pulse_db: None) -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
-
-
-def status(job_id: int | str) -> str:
-    return Job.objects.values_list("status", flat=True).get(pk=int(job_id))
 
 
 def fork() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -31,13 +30,6 @@ from tests.workflows.tasks import BROKEN, approved, note, stepwise
 pytestmark = pytest.mark.django_db
 
 VIEW = ("pulse_view_workflows", "pulse_view_jobs")
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
 
 
 def order(*, broken: str = "") -> Workflow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -28,13 +27,6 @@ from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, approved, note
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
 
 
 def diamond() -> Workflow:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
@@ -24,13 +22,6 @@ from tests.workflows.tasks import BROKEN, approved, stepwise
 pytestmark = pytest.mark.django_db
 
 STEPS = ["first", "second"]
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
 
 
 def url(view: str, job: Job, query: str = "") -> str:

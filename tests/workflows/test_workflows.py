@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import transaction
 
@@ -14,26 +12,15 @@ from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows.resolving import resolve
 from pulse_django.workflows.waits import NeededResults
+from tests.crash.workers import status
 from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
-
-
 def saw() -> list[str]:
     return [name for name, _ in SAW]
-
-
-def status(job_id: int) -> str:
-    return Job.objects.values_list("status", flat=True).get(pk=job_id)
 
 
 def test_a_job_runs_after_all_that_it_needs_and_finds_their_results() -> None:
