@@ -50,14 +50,6 @@ def done(command: str, *args: str, **options: Any) -> str:
     return out.getvalue()
 
 
-def pause(*args: str) -> str:
-    return done("pulse_pause", *args)
-
-
-def resume(*args: str) -> str:
-    return done("pulse_resume", *args)
-
-
 class TestFacts:
     def test_use_keys_and_what_waits(self) -> None:
         declare(max_running=5, max_running_per_key=2)
@@ -132,19 +124,21 @@ class TestCommand:
 
     def test_pause_and_resume(self) -> None:
         declare(max_running=5)
-        assert "stripe: paused" in pause("--limit", "stripe", "--for", "10m", "--reason", "maintenance")
+        assert "stripe: paused" in done("pulse_pause", "--limit", "stripe", "--for", "10m", "--reason", "maintenance")
         with pytest.raises(CommandError, match="paused for longer"):
-            pause("--limit", "stripe", "--for", "1m")
+            done("pulse_pause", "--limit", "stripe", "--for", "1m")
         assert "maintenance" in run("show", "stripe")
-        assert resume("--limit", "stripe") == "stripe: open, allows 5 running\n"
+        assert done("pulse_resume", "--limit", "stripe") == "stripe: open, allows 5 running\n"
 
     def test_pause_and_resume_a_key(self) -> None:
         declare(max_running_per_key=5)
         seven = ("--limit", "stripe", "--key", "7")
-        assert "key 7 of stripe: paused until" in pause(*seven, "--for", "1h")
+        assert "key 7 of stripe: paused until" in done("pulse_pause", *seven, "--for", "1h")
         with pytest.raises(CommandError, match="paused for longer"):
-            pause(*seven, "--for", "1m")
-        assert "share acme: paused until it is resumed by" in pause("--fair-key", "acme", "--reason", "owes us")
+            done("pulse_pause", *seven, "--for", "1m")
+        assert "share acme: paused until it is resumed by" in done(
+            "pulse_pause", "--fair-key", "acme", "--reason", "owes us"
+        )
         assert "share acme" not in run("show", "stripe")
         assert "key 7" in run("show", "stripe")
         paused = json.loads(run("list", "--json"))["paused_keys"]
@@ -152,9 +146,9 @@ class TestCommand:
             ("", "acme", "owes us"),
             ("stripe", "7", ""),
         ]
-        assert resume(*seven) == "7: resumed\n"
+        assert done("pulse_resume", *seven) == "7: resumed\n"
         with pytest.raises(CommandError, match="not paused"):
-            resume(*seven)
+            done("pulse_resume", *seven)
 
     def test_what_cannot_be_paused(self) -> None:
         cases = [
@@ -172,7 +166,7 @@ class TestCommand:
                     empty_tables()
                     declare(max_running=5)
                     with pytest.raises(CommandError):
-                        pause(*args)
+                        done("pulse_pause", *args)
 
     def test_what_it_refuses(self) -> None:
         cases = [

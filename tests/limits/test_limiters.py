@@ -115,10 +115,10 @@ class TestDeclaring:
         assert claim().claims == []
 
     def test_what_was_deleted_by_hand_comes_back(self) -> None:
-        declare(Limit("stripe", max_running=3))
-        Limiter.objects.all().delete()
-        declare(Limit("stripe", max_running=3))
-        assert numbers() == {"max_running": 3}
+        for _ in range(2):
+            declare(Limit("stripe", max_running=3))
+            assert numbers() == {"max_running": 3}
+            Limiter.objects.all().delete()
 
 
 class TestBreaker:

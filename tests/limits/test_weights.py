@@ -70,16 +70,10 @@ def test_a_claim_brings_no_more_than_its_worker_has_slots_for() -> None:
                 empty_tables()
                 enqueue(*weights)
                 assert claim(limit, Slots(*slots)) == (claimed, is_left)
-
-
-def test_a_claim_that_deals_no_slots_grants_the_same() -> None:
-    with all_faults() as about:
-        for weights, limit, slots, claimed, is_left in PLAIN:
-            with about((weights, limit, slots, claimed, is_left)):
                 empty_tables()
                 enqueue(*weights)
                 found = Job.objects.claim(ME, limit=limit, slots=Slots(*slots))
-                assert [one.options.weight for one in found] == claimed
+                assert [one.options.weight for one in found] == claimed, "a claim that deals no slots"
                 assert not found.is_left, "it does not ask"
 
 

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, load_command_class
+from django.core.management import load_command_class
 
 from pulse_django.operations.preview import Selection, unmatched
 from pulse_django.queue.database.querysets import JobQuerySet
@@ -74,10 +74,6 @@ def test_ids_that_do_not_match_are_told_with_their_status() -> None:
 
 
 class TestWhomAVerbTouches:
-    def test_retry_dead_letters_only(self) -> None:
-        jobs = {status: make_job(status) for status in Status}
-        assert list(jobs_of("pulse_retry")) == [jobs[Status.DEAD_LETTERED]]
-
     def test_cancel_what_lives_and_was_not_asked_yet(self) -> None:
         jobs = {status: make_job(status) for status in Status}
         make_job(Status.RUNNING, cancel_requested_at=now())
@@ -115,10 +111,3 @@ class TestWhomAVerbTouches:
         assert not jobs_of("pulse_prune", *statuses).exists()
         aged = jobs_of("pulse_prune", *statuses, "--older-than", "1d")
         assert {job.status for job in aged} == set(named)
-
-    def test_prune_never_what_lives(self) -> None:
-        for status in Status:
-            make_job(status, created_at=now(timedelta(days=-999)))
-        assert {job.status for job in jobs_of("pulse_prune", "--older-than", "0s")} <= set(TERMINAL)
-        with pytest.raises(CommandError, match="is not one of"):
-            jobs_of("pulse_prune", "--status", "PENDING")

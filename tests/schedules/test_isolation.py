@@ -143,17 +143,13 @@ class TestDeclarations:
             loop.run_once()
         assert ticks_of(good) == ["FIRED"]
 
-    def test_a_missing_right_to_forget_ticks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("failing", ["forget_ticks", "declared_limits"])
+    def test_a_missing_right_to_forget_ticks_and_limits_that_differ(
+        self, monkeypatch: pytest.MonkeyPatch, failing: str
+    ) -> None:
         good = make("good")
         with loop_of(monkeypatch, []) as loop:
-            monkeypatch.setattr(schedule_loop, "forget_ticks", denied)
-            loop.run_once()
-        assert ticks_of(good) == ["FIRED"]
-
-    def test_limits_that_two_tasks_declare_differently(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        good = make("good")
-        with loop_of(monkeypatch, []) as loop:
-            monkeypatch.setattr(schedule_loop, "declared_limits", denied)
+            monkeypatch.setattr(schedule_loop, failing, denied)
             loop.run_once()
         assert ticks_of(good) == ["FIRED"]
 
