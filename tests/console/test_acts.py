@@ -19,6 +19,7 @@ from pulse_django.operations import acts
 from pulse_django.operations.acts import Act
 from pulse_django.queue.words.masks import Masks
 from pulse_django.queue.words.states import Status
+from tests.console.staff import page_of as page_of
 from tests.console.staff import staff
 from tests.factories import make_job, now
 from tests.faults import all_faults
@@ -37,10 +38,6 @@ VALID: dict[str, dict[str, Any]] = {
 }
 ACTS = [act for act in acts.ACTS.values() if act.label]
 PERMISSIONS = ("pulse_retry_jobs", "pulse_cancel_jobs", "pulse_schedule_jobs")
-
-
-def page_of(job: Job) -> str:
-    return reverse("admin:pulse_django_job_change", args=[job.pk])
 
 
 def url_of(job: Job, act: str) -> str:

@@ -18,7 +18,7 @@ from pulse_django.console.jobs.job_list import LABELS
 from pulse_django.console.jobs.story import share_of
 from pulse_django.models import Job, StoredAttempt
 from pulse_django.queue.words.states import Status
-from tests.console.staff import staff
+from tests.console.staff import page_of, staff
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.queue.steps import sql
@@ -27,10 +27,6 @@ from tests.undoing import undone
 pytestmark = pytest.mark.django_db
 
 LIST = reverse("admin:pulse_django_job_changelist")
-
-
-def page_of(job: Job) -> str:
-    return reverse("admin:pulse_django_job_change", args=[job.pk])
 
 
 def retry(client: Client, *jobs: Job) -> Any:

@@ -20,12 +20,13 @@ from django.urls import reverse
 from pulse_django.health import conditions
 from pulse_django.metrics import traffic
 from pulse_django.models import Minute, Pause, Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
 from pulse_django.queue.words.states import Status
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
+from tests.factories import presence as of_a_worker
 from tests.faults import all_faults
+from tests.health.states import record as minute
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -38,25 +39,10 @@ MEANWHILE = "Another user has paused or resumed the queue in the meantime. Nothi
 PAUSE, RESUME = reverse("admin:pulse_django_queue_pause"), reverse("admin:pulse_django_queue_resume")
 
 
-def text(client: Client, url: str, **query: Any) -> str:
-    response = client.get(url, query)
-    assert response.status_code == 200
-    return str(response.content.decode())
-
-
 def presence(name: str = "host-7", **facts: Any) -> Worker:
-    said = {"boot_id": "b1", "host": "h7", "pid": 7, "versions": {"pulse": "1.2.3"}, "queues": (), "slots": 8}
-    Worker.objects.note(Presence(name=name, **(said | {"in_flight": 3, "stuck_slots": 0} | facts)))
+    said = {"boot_id": "b1", "host": "h7", "pid": 7, "versions": {"pulse": "1.2.3"}, "in_flight": 3}
+    Worker.objects.note(of_a_worker(name, **(said | facts)))
     return Worker.objects.get(name=name)
-
-
-def minute(ago: int = 1, **signs: Any) -> None:
-    sql(
-        "INSERT INTO pulse_django_minute (minute, signs)"
-        " SELECT date_trunc('minute', clock_timestamp()) - %s * interval '1 min', %s",
-        ago,
-        json.dumps(signs),
-    )
 
 
 class LaggingReplica:

@@ -19,7 +19,7 @@ from pulse_django.console.jobs import of_object, page_window
 from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from testproject.shop.models import Order
-from tests.console.test_acts import page_of
+from tests.console.staff import page_of, text
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults
@@ -117,9 +117,7 @@ class TestTheJobsOfAnObject:
         return Order.objects.create(number=1)
 
     def page(self, client: Client, order: Order) -> str:
-        answer = client.get(reverse("admin:shop_order_change", args=[order.pk]))
-        assert answer.status_code == 200
-        return answer.content.decode()
+        return text(client, reverse("admin:shop_order_change", args=[order.pk]))
 
     def test_its_page_links_the_latest_and_the_list_of_all(
         self, admin_client: Client, order: Order, monkeypatch: pytest.MonkeyPatch

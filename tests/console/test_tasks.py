@@ -17,7 +17,7 @@ from pulse_django.metrics import traffic
 from pulse_django.metrics.spans import WINDOWS, Course
 from pulse_django.models import Pause, Release
 from pulse_django.queue.words.counters import OTHER, TrafficCounts, TrafficKind
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.faults import all_faults
 from tests.queue.steps import sql
 from tests.undoing import undone
@@ -42,12 +42,6 @@ def recorded(**tasks: TrafficCounts) -> datetime:
     traffic.write("default", last, by_key)
     found: datetime = last
     return found
-
-
-def text(client: Client, url: str, **query: str) -> str:
-    response = client.get(url, query)
-    assert response.status_code == 200
-    return str(response.content.decode())
 
 
 def names_of(page: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.factories import WorkerFactory, make_job
 from tests.faults import all_faults
 from tests.undoing import undone
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.django_db
 
 def page_of(client: Client, vitals: Any) -> str:
     worker = WorkerFactory(vitals=vitals)
-    response = client.get(reverse("admin:pulse_django_worker_change", args=[worker.pk]))
-    assert response.status_code == 200
-    return response.content.decode()
+    return text(client, reverse("admin:pulse_django_worker_change", args=[worker.pk]))
 
 
 def test_each_process_has_its_use_now_and_lately(admin_client: Client) -> None:

@@ -14,10 +14,9 @@ from django.core.management import CommandError, call_command
 from django.test.utils import override_settings
 
 from pulse_django.models import Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
-from tests.factories import make_job, now
+from tests.factories import make_job, now, presence
 from tests.faults import all_faults
 from tests.queue.steps import sql
 
@@ -32,11 +31,7 @@ def ask(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def worker(*queues: str) -> None:
-    Worker.objects.note(
-        Presence(
-            name="w", boot_id="b", host="h", pid=1, versions={}, queues=queues, slots=1, in_flight=0, stuck_slots=0
-        )
-    )
+    Worker.objects.note(presence(queues=queues, slots=1))
 
 
 @pytest.mark.usefixtures("vacuumed")

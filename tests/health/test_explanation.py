@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection, transaction
 from django.template import Context, Template
 from django.test import Client, override_settings
@@ -29,10 +29,11 @@ from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.queue.words.states import CLAIMABLE, Status
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults
 from tests.health.states import live_worker, record
+from tests.operations.steps import run
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -592,10 +593,7 @@ def test_an_end_that_is_known_comes_on_top() -> None:
 # ------------------------------------------------------------------------------------------------- command, page, tag
 
 
-def ran(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("pulse_explain", *arguments, stdout=out)
-    return out.getvalue()
+ran = partial(run, "pulse_explain")
 
 
 def test_the_command_says_it_in_lines_and_as_json() -> None:
@@ -629,9 +627,7 @@ def hostile() -> Job:
 
 
 def page_of(client: Client, job: Job) -> str:
-    page = client.get(f"/admin/pulse_django/job/{job.pk}/change/")
-    assert page.status_code == 200
-    return str(page.content.decode())
+    return text(client, f"/admin/pulse_django/job/{job.pk}/change/")
 
 
 def test_hostile_names_are_text_on_the_page_and_on_a_terminal() -> None:

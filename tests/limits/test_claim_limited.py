@@ -59,35 +59,15 @@ def wait_in_bucket(time: str) -> None:
     )
 
 
-def test_a_limit_counts_leases() -> None:
-    declare(max_running=3)
-    lane = enqueue()
-    assert claim(lane) == 3
-    assert claim(lane) == 0
-    job = Job.objects.running().first()
-    assert job is not None
-    Job.objects.release([lease_of(job)])
-    assert claim(lane) == 1
-
-
-def test_a_limit_of_each_key() -> None:
+def test_a_limit_of_each_key_also_in_two_queues_and_within_one_of_all() -> None:
     declare(max_running_per_key=2)
-    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
-    assert claim(*lanes) == 6
+    lanes = [enqueue(key="a"), enqueue(key="b"), enqueue(key="a", queue="other")]
+    assert claim(*lanes) == 4
     assert claim(*lanes) == 0
-
-
-def test_a_limit_of_each_key_within_one_of_all() -> None:
-    declare(max_running_per_key=2, max_running=5)
-    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
-    assert claim(*lanes) == 5
-    assert sorted(Job.objects.running().values_list("lane_key").distinct().count() for _ in "1") == [3]
-
-
-def test_a_key_in_two_queues_is_granted_once() -> None:
-    declare(max_running_per_key=2)
-    lanes = [enqueue(key="a"), enqueue(key="a", queue="other")]
-    assert claim(*lanes) == 2
+    declare("mail", max_running_per_key=2, max_running=5)
+    lanes = [enqueue(limiter="mail", key=key) for key in ("a", "b", "c")]
+    assert claim(*lanes, limiter="mail") == 5
+    assert Job.objects.running().filter(lane_key__startswith="mail").values("lane_key").distinct().count() == 3
 
 
 def test_a_rate_allows_its_burst_and_then_the_rest() -> None:
@@ -286,8 +266,16 @@ def test_people_override_field_by_field_and_for_a_time() -> None:
     assert claim(*lanes) == 2
 
 
-def test_a_limiter_without_a_row_has_no_limit() -> None:
-    assert claim(enqueue()) == 10
+def test_a_limit_counts_leases_and_without_a_row_there_is_none() -> None:
+    lane = enqueue()
+    declare(max_running=3)
+    assert claim(lane) == 3
+    assert claim(lane) == 0
+    job = Job.objects.running().first()
+    assert job is not None
+    Job.objects.release([lease_of(job)])
+    assert claim(lane) == 1
+    assert claim(enqueue(limiter="without a row"), limiter="without a row") == 10
 
 
 def test_lane_keys_say_what_they_were_made_of() -> None:
@@ -337,25 +325,17 @@ class TestLimitsOfQueues:
     def declare(self, **numbers: object) -> None:
         Limiter.objects.declare_new("project", {limiter_of_queue("mail"): Limit(**numbers).numbers()})  # type: ignore[arg-type]
 
-    def test_it_counts_all_leases_of_the_queue(self) -> None:
-        self.declare(max_running=5)
+    def test_it_counts_all_leases_of_the_queue_and_none_elsewhere(self) -> None:
         declare(max_running=3)
-        own = enqueue(queue="mail")
+        own, elsewhere = enqueue(queue="mail"), enqueue()
+        assert self.in_queue(own, limiter="stripe", limit=1) == 1, "without numbers of its own that of the task holds"
+        self.declare(max_running=5)
+        assert claim(elsewhere, limit=1) == 1
         bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
-        assert self.in_queue(own, limiter="stripe") == 3
-        assert self.in_queue(bare) == 2
+        assert self.in_queue(own, limiter="stripe") == 1
+        assert self.in_queue(bare) == 3
         assert self.in_queue(bare) == 0
         assert self.in_queue(own, limiter="stripe") == 0
-
-    def test_its_jobs_elsewhere_are_not_counted(self) -> None:
-        self.declare(max_running=2)
-        assert claim(enqueue()) == 10
-        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
-        assert self.in_queue(bare) == 2
-
-    def test_without_numbers_of_its_own_the_limit_of_the_task_holds(self) -> None:
-        declare(max_running=3)
-        assert self.in_queue(enqueue(queue="mail"), limiter="stripe") == 3
 
     def test_its_rate_is_spent_by_all(self) -> None:
         self.declare(rate=Rate(10, per=MINUTE, burst=4))

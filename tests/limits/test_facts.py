@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from pulse_django.limits.facts import limits
 from pulse_django.limits.rules import Limit, Rate, in_words, override_of
@@ -19,6 +19,7 @@ from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
 from tests.faults import all_faults
+from tests.operations.steps import run as done
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -40,14 +41,7 @@ def start(*lanes: Lane, limit: int = 9, limiter: str = "stripe") -> None:
     assert Job.objects.claim_limited(Identity("me"), limiter, lanes, dict.fromkeys(lanes, limit), limit=limit).claims
 
 
-def run(*args: str, **options: Any) -> str:
-    return done("pulse_limits", *args, **options)
-
-
-def done(command: str, *args: str, **options: Any) -> str:
-    out = StringIO()
-    call_command(command, *args, stdout=out, **options)
-    return out.getvalue()
+run = partial(done, "pulse_limits")
 
 
 class TestFacts:

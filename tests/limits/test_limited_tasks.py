@@ -303,13 +303,11 @@ class TestClosing:
         assert not Limiter.objects.exists()
 
     @pytest.mark.parametrize("name", [None, "elsewhere"])
-    def test_a_handler_can_hold_a_limit_and_go_on(self, name: str | None) -> None:
+    def test_a_handler_can_hold_a_limit_and_go_on_and_needs_a_name_if_the_task_has_none(self, name: str | None) -> None:
         holds.enqueue(name)
         [ran] = drain()
         assert ran.status == Status.COMPLETED
         assert self.paused(name or "tests.api") == "maintenance"
-
-    def test_hold_needs_a_name_if_the_task_has_no_limit(self) -> None:
         job_id = holds_nothing.enqueue().id
         drain(failures="keep")
         assert "pause_limit() needs the name of a limit" in Job.objects.get(pk=job_id).last_error
@@ -346,13 +344,11 @@ class TestPausingAKey:
         assert not Limiter.objects.exclude(paused_until=None).exists()
         assert Job.objects.get(pk=job_id).refunds == 1
 
-    def test_a_hold_of_the_key_lets_the_run_go_on(self) -> None:
+    def test_a_hold_of_the_key_lets_the_run_go_on_and_needs_a_key(self) -> None:
         holds_key.enqueue("anna")
         [ran] = drain()
         assert ran.status == Status.COMPLETED
         assert self.paused() == [("anna", "maintenance")]
-
-    def test_a_hold_needs_a_key(self) -> None:
         job_id = holds_no_key.enqueue().id
         drain(failures="keep")
         assert "this job has none" in Job.objects.get(pk=job_id).last_error
@@ -366,11 +362,9 @@ class TestPausingAKey:
         assert Pause.objects.resume(lane_key=key)
         assert not Pause.objects.resume(lane_key=key)
 
-    def test_a_limit_without_a_key_is_closed_instead(self) -> None:
+    def test_what_has_ended_is_forgotten_and_a_limit_without_a_key_is_closed_instead(self) -> None:
         with pytest.raises(ValueError, match="pause the limit"):
             Pause.objects.pause(lane_key="tests.api")
-
-    def test_what_has_ended_is_forgotten(self) -> None:
         Pause.objects.pause(lane_key=lane_key("", "anna"))
         Pause.objects.pause(lane_key=lane_key("", "bert"), duration=timedelta())
         assert Pause.objects.forget_ended() == [("", "", lane_key("", "bert"))]

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from pulse_django.models import Job, Minute, Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import Histogram
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
-from tests.factories import AttemptFactory, make_job, now
+from tests.factories import AttemptFactory, make_job, now, presence
 from tests.faults import all_faults
 from tests.queue.steps import sql
 
@@ -162,12 +161,7 @@ class TestTotals:
 
 
 def tell(name: str = "host-1", **vitals: object) -> None:
-    Worker.objects.note(
-        Presence(
-            name=name, boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=0, stuck_slots=0,
-            vitals=vitals,
-        )
-    )  # fmt: skip
+    Worker.objects.note(presence(name, vitals=vitals))
 
 
 def test_minutes_in_the_future_keep_nobody_from_writing(minute: datetime) -> None:

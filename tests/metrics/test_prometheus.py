@@ -31,11 +31,10 @@ from pulse_django.metrics.exporters.readings import Reading
 from pulse_django.metrics.vital_signs import ALL, JOBS_ENQUEUED
 from pulse_django.models import Job, Minute, Pause, Release, Schedule, Worker
 from pulse_django.queue.database.sql_functions import StatementTimestamp
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import SMALLEST, Histogram, SignKind
 from pulse_django.queue.words.states import Status
-from tests.factories import AttemptFactory, WorkerFactory, make_job, now
+from tests.factories import AttemptFactory, WorkerFactory, make_job, now, presence
 from tests.faults import all_faults
 from tests.queue.steps import sql
 from tests.schedules.test_declaring import declare, defined
@@ -228,8 +227,7 @@ class TestWhatTheySay:
 
     def test_workers_are_those_that_are_alive(self, client: Client, token: dict[str, str]) -> None:
         for name, slots in (("a", 8), ("b", 4), ("silent", 16)):
-            facts = {"boot_id": "b", "host": "h", "pid": 1, "versions": {}, "queues": ()}
-            said = Presence(name=name, slots=slots, in_flight=3, stuck_slots=1, vitals={"prefetched": 2}, **facts)
+            said = presence(name, slots=slots, in_flight=3, stuck_slots=1, vitals={"prefetched": 2})
             Worker.objects.note(said)
         Worker.objects.filter(name="silent").update(last_beat_at=now(timedelta(hours=-1)))
         found = scrape(client, **token)

@@ -11,7 +11,6 @@ from pulse_django.models import Job
 from pulse_django.operations import batches as masses
 from pulse_django.operations.batches import Pace, Walk, interruptible
 from pulse_django.queue.words.job_options import NewJob
-from tests.factories import make_job
 from tests.faults import all_faults
 from tests.operations.steps import Time
 
@@ -37,20 +36,6 @@ def test_it_walks_by_id_in_batches_and_counts(seven: list[int]) -> None:
     walk.run(Time())
     assert batches == [seven[:3], seven[3:6], seven[6:]]
     assert (walk.met, walk.counts, walk.is_complete, walk.unsure) == (7, {"kept": 7}, True, ())
-
-
-def test_it_ends_although_new_jobs_keep_arriving(seven: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masses, "AHEAD", 1)
-    met: list[int] = []
-
-    def act(ids: Sequence[int]) -> dict[str, int]:
-        met.extend(ids)
-        assert len(met) < 100
-        make_job()
-        return {}
-
-    Walk(Job.objects.all(), act, pace=Pace(batch=1)).run(Time())
-    assert met == seven
 
 
 def test_a_job_that_comes_back_is_not_met_again(seven: list[int]) -> None:
@@ -91,18 +76,6 @@ def test_nothing_at_all_is_complete_at_once() -> None:
     assert (batches, walk.is_complete) == ([], True)
 
 
-def test_a_limit_is_kept_exactly(seven: list[int]) -> None:
-    cases = [(1, [1]), (3, [3]), (5, [3, 2]), (7, [3, 3, 1]), (9, [3, 3, 1])]
-    with all_faults() as about:
-        for limit, sizes in cases:
-            with about((limit, sizes)):
-                batches = Batches()
-                walk = Walk(Job.objects.all(), batches, pace=Pace(batch=3), limit=limit)
-                walk.run(Time())
-                assert [len(batch) for batch in batches] == sizes
-                assert walk.is_complete
-
-
 def test_a_throttle_spreads_the_work_evenly() -> None:
     cases = [
         (60, 500, 1, 1.0),
@@ -135,27 +108,6 @@ def test_a_slow_batch_is_part_of_the_pause_and_is_not_made_up_for(seven: list[in
 
     Walk(Job.objects.all(), act, pace=Pace(per_minute=120), clock=time).run(time)
     assert time.waits == [0, 0.75, 0, 1]
-
-
-def test_told_to_stop_it_ends_after_the_batch_at_hand(seven: list[int]) -> None:
-    time, batches = Time(stops_after=2), Batches()
-    walk = Walk(Job.objects.all(), batches, pace=Pace(batch=3))
-    walk.run(time)
-    assert batches == [seven[:3], seven[3:6]]
-    assert (walk.met, walk.is_complete) == (6, False)
-
-
-def test_after_an_error_it_knows_what_it_did_and_what_it_cannot_know(seven: list[int]) -> None:
-    def act(ids: Sequence[int]) -> dict[str, int]:
-        if seven[3] in ids:
-            raise ConnectionError
-        return {"kept": len(ids)}
-
-    walk = Walk(Job.objects.all(), act, pace=Pace(batch=3))
-    with pytest.raises(ConnectionError):
-        walk.run(Time())
-    assert (walk.met, walk.counts, walk.unsure) == (3, {"kept": 3}, tuple(seven[3:6]))
-    assert not walk.is_complete
 
 
 def test_the_first_signal_is_a_wish_the_second_an_order() -> None:

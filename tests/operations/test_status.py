@@ -17,9 +17,8 @@ from pulse_django.management.commands.pulse_status import Command
 from pulse_django.models import Job, Pause, Worker
 from pulse_django.operations import preview
 from pulse_django.queue.database.read_only import read_only
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.states import Status
-from tests.factories import WorkerFactory, make_job, now
+from tests.factories import WorkerFactory, make_job, now, presence
 from tests.faults import all_faults
 from tests.operations.steps import Terminal, run, run_json
 from tests.plans.fleet import ERA, past_days
@@ -77,11 +76,8 @@ class TestHealth:
         assert counts == expected
 
     def test_workers_are_told_and_those_that_stopped_only_when_asked_for(self) -> None:
-        presence = Presence(
-            name="w", boot_id="b", host="h", pid=1, versions={"django": "5.2"}, queues=["mail"],
-            slots=8, in_flight=3, stuck_slots=1,
-        )  # fmt: skip
-        Worker.objects.note(presence)
+        said = presence("w", versions={"django": "5.2"}, queues=["mail"], in_flight=3, stuck_slots=1)
+        Worker.objects.note(said)
         WorkerFactory(name="gone", stopped_at=now())
         [worker] = run_json("pulse_status")["workers"]
         assert (worker["slots"], worker["in_flight"], worker["stuck_slots"], worker["queues"]) == (8, 3, 1, ["mail"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.test import TestCase
 
 from pulse_django import Cron, Every, task
@@ -16,6 +14,7 @@ from pulse_django.models import Job, Schedule, Tick
 from pulse_django.schedules.verbs import clock
 from pulse_django.testing import run_schedules
 from tests.faults import all_faults
+from tests.operations.steps import run, run_json
 
 HOUR = timedelta(hours=1)
 RUNS: list[int] = []
@@ -31,14 +30,7 @@ def failing() -> None:
     raise ValueError("again")
 
 
-def call(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("pulse_schedules", *arguments, stdout=out)
-    return out.getvalue()
-
-
-def call_json(*arguments: str) -> Any:
-    return json.loads(call(*arguments, "--json"))
+call, call_json = partial(run, "pulse_schedules"), partial(run_json, "pulse_schedules")
 
 
 @pytest.mark.usefixtures("pulse_db")

@@ -23,6 +23,7 @@ from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.schedules.verbs import clock
 from tests.console.staff import staff
+from tests.console.staff import text as page
 from tests.factories import make_job
 from tests.faults import all_faults
 from tests.undoing import undone
@@ -64,12 +65,6 @@ def from_code(**fields: Any) -> Schedule:
 
 def url(view: str, *args: Any) -> str:
     return reverse(f"admin:pulse_django_schedule_{view}", args=args)
-
-
-def page(client: Client, address: str) -> str:
-    response = client.get(address)
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def form(**fields: Any) -> dict[str, Any]:

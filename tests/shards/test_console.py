@@ -30,6 +30,7 @@ from pulse_django.shards import moving, placement, transfer
 from pulse_django.testing import drain
 from testproject.shop import tasks
 from testproject.shop.models import Order
+from tests.console.staff import text as text_of
 from tests.console.test_every_page import presence
 from tests.faults import all_faults
 from tests.shards.conftest import away, empty_shards
@@ -58,12 +59,6 @@ def _none_left(operator: Client) -> Iterator[None]:
 
 def link(view: str, *args: Any, **query: Any) -> str:
     return reverse(f"admin:pulse_django_{view}", args=args) + (f"?{urlencode(query)}" if query else "")
-
-
-def text_of(client: Client, address: str) -> str:
-    answer = client.get(address)
-    assert answer.status_code == 200, (answer.status_code, address)
-    return answer.content.decode()
 
 
 def die(alias: str, error: str = ERROR, age: int = 60, **fields: Any) -> int:

@@ -24,10 +24,10 @@ from pulse_django.worker.heartbeat import IDLE_TICK, Heartbeat
 from pulse_django.worker.keeper import LONGEST_TICK, Keeper
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Swept, Watchdog
+from tests.factories import presence
 from tests.faults import all_faults
 from tests.queue.steps import sql
 from tests.worker.steps import claimer_for
-from tests.worker.test_housekeeping import presence
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

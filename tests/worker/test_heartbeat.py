@@ -15,7 +15,6 @@ from django.test.utils import CaptureQueriesContext
 from pulse_django import api
 from pulse_django.managers import JobManager
 from pulse_django.models import Job, Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import Histogram
 from pulse_django.queue.words.decisions import Complete
 from pulse_django.queue.words.leases import Identity
@@ -34,7 +33,7 @@ from pulse_django.worker.heartbeat import (
 )
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
-from tests.factories import make_job
+from tests.factories import make_job, presence
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -337,17 +336,7 @@ def test_a_row_that_was_deleted_is_a_lost_lease(host: Host) -> None:
 
 
 def test_the_worker_says_that_it_is_there_and_that_it_goes() -> None:
-    said = Presence(
-        name="host",
-        boot_id="boot",
-        host="here",
-        pid=1,
-        versions={"python": "3"},
-        queues=["mail"],
-        slots=8,
-        in_flight=2,
-        stuck_slots=1,
-    )
+    said = presence("host", queues=["mail"], in_flight=2, stuck_slots=1)
     beat = Heartbeat(GuardedConnection("default", "heartbeat"), list, lambda: said)
     beat.run_once()
     row = Worker.objects.get()

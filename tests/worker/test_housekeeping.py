@@ -22,7 +22,6 @@ from pulse_django.expiry.expire import expire
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job, Pause, Worker
 from pulse_django.queue.database.job_queries import ServerClock
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.set_aside import SET_ASIDE_LIMIT
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_key
@@ -33,7 +32,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
-from tests.factories import AttemptFactory, make_job, now
+from tests.factories import AttemptFactory, make_job, now, presence
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -47,12 +46,6 @@ def dog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
     database = GuardedConnection("default", "watchdog")
     yield Watchdog(database)
     database.hang_up()
-
-
-def presence(name: str) -> Presence:
-    return Presence(
-        name=name, boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=3, stuck_slots=0
-    )
 
 
 def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
@@ -158,7 +151,7 @@ def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None
 
 def lose(name: str, ago: timedelta = timedelta(hours=1)) -> Worker:
     """A worker that was heard so long ago, and had started before."""
-    Worker.objects.note(presence(name))
+    Worker.objects.note(presence(name, in_flight=3))
     before = now(-ago - timedelta(hours=1))
     Worker.objects.filter(name=name, boot_id="b").update(last_beat_at=now(-ago), started_at=before)
     return Worker.objects.get(name=name, boot_id="b")

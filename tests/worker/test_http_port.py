@@ -24,7 +24,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulse_django.metrics.exporters.worker import exposed
 from pulse_django.models import Job
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.states import Status
 from pulse_django.worker import guarded_connection, http_port, loops
 from pulse_django.worker.guarded_connection import GuardedConnection
@@ -32,18 +31,13 @@ from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Stan
 from pulse_django.worker.loops import MAIN, PATIENCE_WITH_DATABASE, SHORTEST_PATIENCE, Loops
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
+from tests.factories import presence
 from tests.faults import all_faults
 from tests.proxy import BlackHole
 from tests.worker import handlers
 
 WELL = Standing(hanging={}, ready_children=1, is_stopping=False, unanswered=1.0)
-PRESENCE = Presence(
-    name="me",
-    boot_id="b",
-    host="h",
-    pid=1,
-    versions={},
-    queues=(),
+PRESENCE = presence(
     slots=16,
     in_flight=5,
     stuck_slots=1,

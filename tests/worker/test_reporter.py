@@ -225,13 +225,3 @@ def test_a_run_whose_lease_ran_out_reports_nothing_if_nobody_extends_leases_any_
     bench.wait_until_idle()
     assert sizes == []
     assert Job.objects.get().status == Status.RUNNING, "a watchdog will see to it"
-
-
-def test_a_report_that_came_too_late_is_kept_as_evidence(bench: Bench) -> None:
-    [performed] = bench.performed()
-    api.release(performed.run.claim.job_id)
-    bench.report(performed)
-    bench.wait_until_idle()
-    attempt = Attempt.objects.get()
-    assert (attempt.outcome, attempt.late_outcome) == ("WORKER_LOST", "SUCCEEDED")
-    assert Job.objects.get().status == Status.RETRYING

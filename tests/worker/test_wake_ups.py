@@ -33,11 +33,10 @@ from pulse_django.worker.reporter import Reporter
 from pulse_django.worker.run_events import RunEvents
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import LONG_LEASE, Workers, wait_until
-from tests.factories import make_job, now
+from tests.factories import make_job, now, presence
 from tests.faults import all_faults
 from tests.worker import handlers
 from tests.worker.steps import claimer_for
-from tests.worker.test_housekeeping import presence
 
 
 class Slot:

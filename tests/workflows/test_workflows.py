@@ -107,20 +107,15 @@ def test_cycles_and_unknown_names_are_refused() -> None:
     assert not StoredBatch.objects.exists()
 
 
-def test_a_need_on_a_job_that_is_over_is_met_at_once() -> None:
-    done = note.enqueue("done")
-    drain()
-    placed = Workflow().add("next", note.prepare("next"), needs={"before": done}).enqueue()
-    drain()
-    assert SAW[-1] == ("next", {"before": "DONE"})
-    assert status(placed.job_ids["next"]) == Status.COMPLETED
-
-
-def test_a_need_on_a_job_that_waits_is_met_when_it_ends() -> None:
+def test_a_need_on_a_job_from_elsewhere_is_met_when_it_is_over() -> None:
     first = note.enqueue("first")
     Workflow().add("next", note.prepare("next"), needs={"before": first}).enqueue()
     drain()
     assert SAW == [("first", {}), ("next", {"before": "FIRST"})]
+    placed = Workflow().add("late", note.prepare("late"), needs={"before": first}).enqueue()
+    drain()
+    assert SAW[-1] == ("late", {"before": "FIRST"})
+    assert status(placed.job_ids["late"]) == Status.COMPLETED
 
 
 def test_many_needs_become_a_batch() -> None:
@@ -147,10 +142,12 @@ def test_a_workflow_in_a_workflow_is_one_need() -> None:
     assert placed.row.finished_at is not None
 
 
-def test_an_empty_workflow_is_over_at_once() -> None:
+def test_an_empty_workflow_is_over_at_once_and_an_empty_batch_succeeds() -> None:
     placed = Workflow("nothing").enqueue()
+    Batch.open("nothing").seal(on_success=note.prepare("success"))
     drain()
     assert placed.row.finished_at is not None
+    assert saw() == ["success"]
 
 
 def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
@@ -167,13 +164,6 @@ def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
         batch.seal()
     with pytest.raises(BatchFinished):
         batch.add(note.prepare("late"))
-
-
-def test_an_empty_batch_succeeds() -> None:
-    batch = Batch.open("nothing")
-    batch.seal(on_success=note.prepare("success"))
-    drain()
-    assert saw() == ["success"]
 
 
 def test_what_happens_when_a_member_dies_and_is_retried() -> None:
