@@ -102,12 +102,13 @@ def test_no_cell_is_a_formula_where_another_sign_separates(admin_client: Client)
                         assert not cell.startswith("-") or cell.removeprefix("-").isdigit(), cell
 
 
-def test_each_cell_is_quoted(admin_client: Client) -> None:
-    make_job(queue="mail", task="a;b", tags=["x\ty"])
+def test_each_cell_is_quoted_and_numbers_stay_numbers(admin_client: Client) -> None:
+    make_job(queue="mail", task="a;b", tags=["x\ty"], priority=-5)
     header, row, end = body(admin_client, "csv", queue="mail").split("\r\n")
     assert header.startswith('"id","task"')
     assert '"a;b"' in row
     assert end == ""
+    assert as_csv(admin_client, queue="mail")[0]["priority"] == "-5"
 
 
 def test_long_runs_of_separators_take_no_longer(admin_client: Client) -> None:
@@ -120,11 +121,6 @@ def test_long_runs_of_separators_take_no_longer(admin_client: Client) -> None:
     assert min(seconds(400_000) for _ in range(3)) < 24 * short, (
         "the time grows with the square of the length: 64 times"
     )
-
-
-def test_numbers_stay_numbers(admin_client: Client) -> None:
-    make_job(queue="mail", priority=-5)
-    assert as_csv(admin_client, queue="mail")[0]["priority"] == "-5"
 
 
 class TestArguments:

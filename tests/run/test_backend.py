@@ -75,13 +75,10 @@ class TestEnqueue:
         again = async_to_sync(tasks.add.aget_result)(result.id)
         assert again.return_value == 3
 
-    def test_using_keeps_the_key_and_the_other_options(self) -> None:
+    def test_using_keeps_the_key_and_the_other_options_and_a_later_run_after_replaces_an_earlier_one(self) -> None:
         derived = tasks.echo.using(priority=3).using(queue_name="q", idempotency_key="k").using(timeout=timedelta(1))
         assert (derived.registered_name, derived.priority, derived.queue_name) == ("shop.echo", 3, "q")
-        assert (derived.idempotency_key, derived.timeout) == ("k", timedelta(1))
-        assert tasks.echo.priority == 0
-
-    def test_a_later_run_after_replaces_an_earlier_one(self) -> None:
+        assert (derived.idempotency_key, derived.timeout, tasks.echo.priority) == ("k", timedelta(1), 0)
         instant = datetime(2031, 1, 1, tzinfo=UTC)
         derived = tasks.add.using(run_after=timedelta(1)).using(run_after=instant)
         assert (derived.run_after, derived.runs_in) == (instant, None)
@@ -127,28 +124,20 @@ class TestResults:
         assert result.errors[0].traceback == "worker lease expired"
         assert result.errors[0].exception_class.__name__ == "RunLost"
 
-    def test_a_running_job_names_its_worker(self) -> None:
-        result = tasks.add.enqueue(1, 2)
+    def test_a_running_job_names_its_worker_and_a_cancelled_one_has_failed(self) -> None:
+        result, cancelled = tasks.add.enqueue(1, 2), tasks.add.enqueue(1, 2)
+        api.cancel(cancelled.id)
         zombie = Zombie(result)
         result.refresh()
+        cancelled.refresh()
         assert (result.status, result.worker_ids) == (TaskResultStatus.RUNNING, [zombie.claim.lease.holder])
+        assert (cancelled.status, cancelled.is_finished) == (TaskResultStatus.FAILED, True)
 
-    def test_a_result_of_another_task_is_a_mismatch(self) -> None:
-        result = tasks.add.enqueue(1, 2)
+    def test_a_job_of_another_task_or_of_one_that_is_not_known_has_no_result_here(self) -> None:
         with pytest.raises(Exception, match="does not match"):
-            tasks.echo.get_result(result.id)
-
-    def test_a_job_of_a_task_that_is_not_known_has_no_result_here(self) -> None:
-        job = make_job(task="os.system")
+            tasks.echo.get_result(tasks.add.enqueue(1, 2).id)
         with pytest.raises(TaskResultDoesNotExist, match=r"os\.system"):
-            task_backends["default"].get_result(str(job.pk))
-
-    def test_a_cancelled_job_is_a_failed_result(self) -> None:
-        result = tasks.add.enqueue(1, 2)
-        api.cancel(result.id)
-        result.refresh()
-        assert result.status == TaskResultStatus.FAILED
-        assert result.is_finished
+            task_backends["default"].get_result(str(make_job(task="os.system").pk))
 
 
 class TestSignals:
@@ -287,15 +276,12 @@ NEVER_IMPORTED = [
 class TestRegistry:
     """FAILURES 65-67 and the first rows of the security table: a row can never cause an import."""
 
-    def test_an_alias_finds_its_task(self) -> None:
+    def test_an_alias_finds_its_task_and_a_moved_function_keeps_its_jobs_by_its_name(self) -> None:
         job = make_job(task="shop.parrot", args=["hello"])
         assert run_job(job).status == Status.COMPLETED
         job.refresh_from_db()
         assert job.result == "hello"
-
-    def test_a_moved_function_keeps_its_jobs_by_its_name(self) -> None:
-        assert key_of(tasks.echo) == "shop.echo"
-        assert key_of(tasks.add) == "testproject.shop.tasks.add"
+        assert (key_of(tasks.echo), key_of(tasks.add)) == ("shop.echo", "testproject.shop.tasks.add")
 
     def test_an_unknown_task_is_never_imported(self) -> None:
         with all_faults() as about:

@@ -47,15 +47,6 @@ def test_a_reason_that_is_no_text_is_told_as_text() -> None:
     assert job.cancel_reason == "ValueError('x')"
 
 
-def test_a_snooze_that_would_never_end_is_a_mistake() -> None:
-    from datetime import timedelta
-
-    from pulse_django import Snooze
-
-    with pytest.raises(TypeError, match="non-negative"):
-        Snooze(timedelta(-1))
-
-
 class TestProgress:
     def test_a_flush_waits_for_a_locked_row(self, rival: Rival) -> None:
         job = make_job()
@@ -112,10 +103,14 @@ class TestAfterTheCompletion:
         assert "completed, then the handler raised" in record.getMessage()
         assert record.exc_info
 
-    def test_to_be_asked_to_stop_afterwards_is_no_error(self) -> None:
+    def test_to_be_asked_to_stop_afterwards_is_no_error_and_a_second_block_is_refused(self) -> None:
         performed = perform(claimed_run(make_job(task="tests.run.more.completes_and_checks")))
         assert isinstance(performed.error, LeaseLost)
         assert performed.afterwards is None
+        performed = perform(claimed_run(make_job(task="tests.run.more.completes_twice")))
+        assert isinstance(performed.error, RuntimeError)
+        assert "the writes of a second atomic() would be lost" in str(performed.error)
+        assert Invoice.objects.count() == 1
 
     def test_it_is_not_counted_as_a_report_that_came_too_late(self) -> None:
         run_job(make_job(task="tests.run.more.completes_and_raises"), failures="keep")
@@ -123,12 +118,6 @@ class TestAfterTheCompletion:
         assert entry.late_at is not None
         tally = counted_in("default", entry.late_at.replace(second=0, microsecond=0)).signs
         assert not tally.get(LATE_REPORTS.name)
-
-    def test_a_second_block_is_refused_before_it_loses_anything(self) -> None:
-        performed = perform(claimed_run(make_job(task="tests.run.more.completes_twice")))
-        assert isinstance(performed.error, RuntimeError)
-        assert "the writes of a second atomic() would be lost" in str(performed.error)
-        assert Invoice.objects.count() == 1
 
 
 @pytest.mark.parametrize("name", ["checks_in_transactions", "checks_while_atomic"])
@@ -164,10 +153,8 @@ class TestIdempotence:
         ):
             assert_idempotent(more.refuses_to_run_twice, 7)
 
-    def test_a_task_with_one_attempt_can_be_rehearsed(self) -> None:
+    def test_a_task_with_one_attempt_can_be_rehearsed_and_one_that_runs_at_most_once_not(self) -> None:
         assert_idempotent(more.has_one_attempt)
-
-    def test_a_task_that_runs_at_most_once_is_never_repeated(self) -> None:
         with pytest.raises(ValueError, match=r"runs_once: with at_most_once=True .* nothing to compare"):
             assert_idempotent(more.runs_once)
 

@@ -43,17 +43,12 @@ def test_a_task_gives_its_jobs_what_it_declares_and_a_call_adds_to_it() -> None:
     assert abs(second.expires_at - second.created_at - MINUTE) < timedelta(seconds=20)
 
 
-def test_a_call_may_name_the_instant() -> None:
+def test_a_call_may_name_the_instant_and_a_list_has_what_its_task_says() -> None:
     instant = datetime(2050, 1, 1, tzinfo=UTC)
-    send.using(expires=instant).enqueue()
-    assert Job.objects.get().expires_at == instant
-
-
-def test_a_list_has_what_its_task_says() -> None:
-    ids = enqueue_many(send.using(tags=["many"], meta={"n": 1}), [[1], [2]])
+    ids = enqueue_many(send.using(tags=["many"], meta={"n": 1}, expires=instant), [[1], [2]])
     for job in Job.objects.filter(pk__in=ids):
         assert (job.tags, job.meta, job.give_up_after) == (["mail", "many"], {"n": 1}, 2 * HOUR)
-        assert job.expires_at is not None
+        assert job.expires_at == instant
 
 
 def test_a_saved_object_is_a_tag_and_finds_its_jobs() -> None:

@@ -91,7 +91,7 @@ class TestIds:
         assert tasks.add.get_result(there.id).args == [2, 2]
         assert api.cancel(there.id).cancelled == {moved.pk}
 
-    def test_what_is_no_id_is_refused(self) -> None:
+    def test_what_is_no_id_is_refused_and_that_of_no_job_is_looked_for_everywhere(self) -> None:
         with all_faults() as about:
             for wrong in ["s2:1", ":1", "1.0", " 1", "9" * 20]:
                 with about(wrong):
@@ -99,9 +99,6 @@ class TestIds:
                         api.get(wrong)
                     with pytest.raises(TaskResultDoesNotExist):
                         PulseBackend("default", {}).get_result(wrong)
-
-    def test_an_id_of_no_job_is_looked_for_everywhere(self) -> None:
-        with all_faults() as about:
             for strange in [4711, (1 << 48) + 4711, (7 << 48) + 1]:
                 with about(strange):
                     with pytest.raises(TaskResultDoesNotExist):
@@ -218,14 +215,10 @@ class TestChildren:
 
 
 class TestOneTransaction:
-    def test_a_completion_is_refused_where_it_could_not_hold_the_data(self) -> None:
-        run = claimed(tasks.make_invoice_by_hand.using(database=SECOND).enqueue(1))
-        outcome = outcome_of(run)
+    def test_a_completion_is_refused_where_it_could_not_hold_the_data_and_so_is_an_atomic_task(self) -> None:
+        outcome = outcome_of(claimed(tasks.make_invoice_by_hand.using(database=SECOND).enqueue(1)))
         assert outcome.name == OutcomeName.FAILED
         assert "one transaction cannot span both" in outcome.error.message
-        assert not Invoice.objects.exists()
-
-    def test_so_is_an_atomic_task(self) -> None:
         outcome = outcome_of(claimed(tasks.make_invoice.using(database=SECOND).enqueue(1)))
         assert "the jobs are stored in 's2', but the project's models are written to 'default'" in outcome.error.message
         assert not Invoice.objects.exists()

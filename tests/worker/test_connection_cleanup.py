@@ -211,13 +211,6 @@ def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not ask(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}"))
 
 
-def test_a_session_that_ends_between_two_handlers_is_replaced(thread: HandlerThread) -> None:
-    first = thread.call(session)
-    ask(f"SELECT pg_terminate_backend({first})")
-    wait_until_gone(first)
-    assert thread.call(session) != first
-
-
 @pytest.mark.parametrize("with_the_answer", [True, False])
 def test_a_session_is_over_as_soon_as_its_server_says_so(
     thread: HandlerThread, proxy: LateProxy, with_the_answer: bool

@@ -85,8 +85,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_one_statement_for_all_children_however_many_jobs(host: Host) -> None:
+def test_one_statement_for_all_children_however_many_jobs_with_their_progress(host: Host) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        for _ in range(20):
+            host.heartbeat.run_once()
+    assert len(queries) == 0, "nothing is held"
     runs = host.claim(150, child=0) + host.claim(50, child=1)
+    host.held_leases[0].progress[runs[0].claim.lease] = '{"done": 5}'
     host.heartbeat.database.call(int)  # its connection is there
     with CaptureQueriesContext(connection) as queries:
         host.beat()
@@ -94,6 +99,7 @@ def test_one_statement_for_all_children_however_many_jobs(host: Host) -> None:
     assert len(statements) == 1
     assert len(queries) <= 3, "with BEGIN and COMMIT at most"
     assert all(run.tether is not None and run.tether.extended_at() > 0 for run in runs)
+    assert (api.progress(runs[0].claim.job_id), host.held_leases[0].progress) == ({"done": 5}, {})
 
 
 def test_a_beat_extends_the_lease_in_the_table_and_in_the_hand_of_its_holder(host: Host) -> None:
@@ -123,13 +129,6 @@ def test_a_lease_is_trusted_from_when_its_beat_was_sent(
     host.beat()
     assert run.tether is not None
     assert 0 < run.tether.extended_at() <= sent_at
-
-
-def test_nothing_held_is_no_statement(host: Host) -> None:
-    with CaptureQueriesContext(connection) as queries:
-        for _ in range(20):
-            host.heartbeat.run_once()
-    assert len(queries) == 0
 
 
 def test_beats_come_in_thirds_of_a_lease_and_never_late(host: Host, clock: Clock) -> None:
@@ -189,16 +188,6 @@ def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock) -> None:
     while not host.heartbeat.vitals.beats:
         clock.now += host.heartbeat.run_once()
         assert clock.now < begin + 1.5 / BEATS_PER_LEASE + 2 * TICK
-
-
-def test_progress_rides_along(host: Host) -> None:
-    [run] = host.claim()
-    host.held_leases[0].progress[run.claim.lease] = '{"done": 5}'
-    with CaptureQueriesContext(connection) as queries:
-        host.beat()
-    assert len([query for query in queries if "lease_until" in query["sql"]]) == 1
-    assert api.progress(run.claim.job_id) == {"done": 5}
-    assert host.held_leases[0].progress == {}
 
 
 def test_progress_of_a_job_that_is_looked_at_is_written_each_second_and_nothing_is_sent_for_others(
@@ -265,18 +254,16 @@ def test_a_locked_row_is_left_out_and_looked_at_again_soon(host: Host, rival: Ri
     assert api.progress(locked.claim.job_id) == {"done": 1}
 
 
-def test_what_was_taken_away_or_cancelled_is_told_to_its_holder_only(host: Host) -> None:
-    lost, cancelled, kept = host.claim(3)
+def test_what_was_taken_away_deleted_or_cancelled_is_told_to_its_holder_only(host: Host) -> None:
+    lost, deleted, cancelled, _ = runs = host.claim(4)
     api.release(lost.claim.job_id)
+    Job.objects.filter(pk=deleted.claim.job_id).delete()
     api.cancel(cancelled.claim.job_id)
     host.beat()
-    for run in (lost, cancelled, kept):
+    for run in runs:
         run.look()
-    assert [(run.lost, run.cancelled) for run in (lost, cancelled, kept)] == [
-        (True, False),
-        (False, True),
-        (False, False),
-    ]
+    told = [(run.lost, run.cancelled) for run in runs]
+    assert told == [(True, False), (True, False), (False, True), (False, False)]
 
 
 def test_a_loss_is_counted_once_and_not_asked_for_again(host: Host) -> None:
@@ -325,14 +312,6 @@ def test_who_is_reporting_its_end_holds_its_lease_until_it_has_the_answer(host: 
     host.beat()
     assert begun.tether is not None
     assert begun.tether.extended_at() > 0
-
-
-def test_a_row_that_was_deleted_is_a_lost_lease(host: Host) -> None:
-    [run] = host.claim()
-    Job.objects.all().delete()
-    host.beat()
-    run.look()
-    assert run.lost
 
 
 def test_the_worker_says_that_it_is_there_and_that_it_goes() -> None:
