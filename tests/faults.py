@@ -6,13 +6,22 @@ Where a case is a value and not a behaviour, a test is a loop::
         for path in SOURCES:
             with about(path):
                 assert has_docstring(path)
+
+``each_of`` does the same for the values of its keyword parameters, where all of the test is such a loop::
+
+    @each_of(*SOURCES)
+    def test_a_docstring_is_there(*, path: Path) -> None:
+        assert has_docstring(path)
 """
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
+from typing import Any
 
 import pytest
 
@@ -39,3 +48,27 @@ def all_faults() -> Iterator[Callable[[object], AbstractContextManager[None]]]:
     assert cases, "no case ran"
     if faults:
         pytest.fail(f"{len(faults)} of {cases} cases\n\n" + "\n\n".join(faults), pytrace=False)
+
+
+def each_of(
+    *cases: Any, around: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with each of these as its keyword parameter, or as its parameters. ``around`` surrounds each case."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        fixtures = [one for one in signature.parameters.values() if one.kind is not one.KEYWORD_ONLY]
+        names = [one for one in signature.parameters if one not in {fixture.name for fixture in fixtures}]
+
+        @wraps(test)
+        def asked(*args: Any, **kwargs: Any) -> None:
+            with all_faults() as about:
+                for case in cases:
+                    with about(case), around():
+                        values = (case,) if len(names) == 1 else case
+                        test(*args, **kwargs, **dict(zip(names, values, strict=True)))
+
+        asked.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return asked
+
+    return decorate

@@ -25,7 +25,7 @@ from pulse_django.queue.words.states import Status
 from tests.console.staff import staff, text
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
 from tests.factories import presence as of_a_worker
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.health.states import record as minute
 from tests.queue.steps import sql
 from tests.undoing import undone
@@ -99,33 +99,28 @@ class TestTheBoard:
         assert page.count("<dd><strong>–</strong>") == 8
         assert "latest –" in page
 
-    def test_a_minute_of_another_release_breaks_no_page(self, admin_client: Client) -> None:
-        told = [
-            "null",
-            "[]",
-            "5",
-            '{"conditions": null, "queues": {"mail": []}}',
-            '{"conditions": [], "jobs_enqueued_total": null}',
-            '{"death_to_requeue_seconds": {"buckets": {"x": 1}}, "unasked": 5}',
-            '{"runs_total": {"a": 5}}',
-        ]
-        with all_faults() as about:
-            for odd in told:
-                with about(odd), undone():
-                    make_job(queue="mail")
-                    worker = presence()
-                    sql(
-                        "UPDATE pulse_django_worker SET queues = 'null', versions = '[]',"
-                        ' vitals = \'{"prefetched": "x"}\''
-                    )
-                    sql(
-                        "INSERT INTO pulse_django_minute (minute, signs)"
-                        " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', %s::jsonb",
-                        odd,
-                    )
-                    assert worker.name in text(admin_client, BOARD)
-                    assert "mail" in text(admin_client, QUEUES)
-                    assert "mail" in text(admin_client, ONE, name="mail")
+    @each_of(
+        "null",
+        "[]",
+        "5",
+        '{"conditions": null, "queues": {"mail": []}}',
+        '{"conditions": [], "jobs_enqueued_total": null}',
+        '{"death_to_requeue_seconds": {"buckets": {"x": 1}}, "unasked": 5}',
+        '{"runs_total": {"a": 5}}',
+        around=undone,
+    )
+    def test_a_minute_of_another_release_breaks_no_page(self, admin_client: Client, *, odd: Any) -> None:
+        make_job(queue="mail")
+        worker = presence()
+        sql("UPDATE pulse_django_worker SET queues = 'null', versions = '[]', vitals = '{\"prefetched\": \"x\"}'")
+        sql(
+            "INSERT INTO pulse_django_minute (minute, signs)"
+            " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', %s::jsonb",
+            odd,
+        )
+        assert worker.name in text(admin_client, BOARD)
+        assert "mail" in text(admin_client, QUEUES)
+        assert "mail" in text(admin_client, ONE, name="mail")
 
     def test_a_thousand_queues_are_one_page(self, admin_client: Client) -> None:
         sql(
@@ -171,25 +166,23 @@ class TestTheBoard:
         assert "the provider is down" in row
         assert 'class="pulse-spark-first"' in row
 
-    def test_a_queue_does_not_vanish_when_its_last_job_is_over(self, admin_client: Client) -> None:
+    @each_of("dead", "paused", "quiet", around=undone)
+    def test_a_queue_does_not_vanish_when_its_last_job_is_over(self, admin_client: Client, *, state: Any) -> None:
         """6,343 dead letters once lay in a queue that no page showed."""
-        with all_faults() as about:
-            for state in ["dead", "paused", "quiet"]:
-                with about(state), undone():
-                    if state == "dead":
-                        make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(timedelta(days=-20)))
-                    elif state == "paused":
-                        Pause.objects.pause(queue="mail", reason="x")
-                    else:
-                        minute()
-                        last = Minute.objects.get().minute - timedelta(days=1)
-                        counts = {(TrafficKind.QUEUE, "mail"): TrafficCounts(succeeded=1)}
-                        # The second completes the two hours.
-                        for begin in (last, last + timedelta(hours=2, minutes=10)):
-                            traffic.write("default", begin, counts)
-                        traffic.forget("default")
-                    for url in (BOARD, QUEUES, f"{reverse('admin:pulse_django_job_changelist')}?status__exact=PENDING"):
-                        assert "name=mail" in text(admin_client, url) or "queue=mail" in text(admin_client, url)
+        if state == "dead":
+            make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(timedelta(days=-20)))
+        elif state == "paused":
+            Pause.objects.pause(queue="mail", reason="x")
+        else:
+            minute()
+            last = Minute.objects.get().minute - timedelta(days=1)
+            counts = {(TrafficKind.QUEUE, "mail"): TrafficCounts(succeeded=1)}
+            # The second completes the two hours.
+            for begin in (last, last + timedelta(hours=2, minutes=10)):
+                traffic.write("default", begin, counts)
+            traffic.forget("default")
+        for url in (BOARD, QUEUES, f"{reverse('admin:pulse_django_job_changelist')}?status__exact=PENDING"):
+            assert "name=mail" in text(admin_client, url) or "queue=mail" in text(admin_client, url)
 
     def test_the_page_of_a_queue_has_charts(self, admin_client: Client) -> None:
         minute()
@@ -368,53 +361,46 @@ class TestQueues:
                 Pause.objects.forget_ended()
             assert "Paused (1 hour)" in self.pause(admin_client, **seen | {"seen": ""}).content.decode()
 
-    def test_a_form_that_does_not_say_what_it_showed_changes_nothing(self, admin_client: Client) -> None:
-        instants = ["", "x", "2026-13-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
-        with all_faults() as about:
-            for seen in instants:
-                with about(seen), undone():
-                    Pause.objects.pause(queue="mail")
-                    data = {"name": "mail", "reason": "x", "seen": seen}
-                    assert MEANWHILE in admin_client.post(RESUME, data, follow=True).content.decode()
-                    assert Pause.objects.exists()
+    @each_of("", "x", "2026-13-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", around=undone)
+    def test_a_form_that_does_not_say_what_it_showed_changes_nothing(self, admin_client: Client, *, seen: Any) -> None:
+        Pause.objects.pause(queue="mail")
+        data = {"name": "mail", "reason": "x", "seen": seen}
+        assert MEANWHILE in admin_client.post(RESUME, data, follow=True).content.decode()
+        assert Pause.objects.exists()
 
-    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client) -> None:
-        forms = [
-            {"reason": ""},
-            {"duration": 5},
-            {"name": ""},
-            {"name": "x" * 500},
-            {"name": "a\0"},
-            {"name": "a\u200bb"},
-            {"name": "a\tb"},
-            {"name": "a\nb"},
-            {"name": "a\xa0b"},
-            {"name": "\u202ex"},
-        ]
-        with all_faults() as about:
-            for data in forms:
-                with about(data), undone():
-                    page = self.pause(admin_client, **data).content.decode()
-                    assert 'class="error"' in page
-                    assert not Pause.objects.exists()
+    @each_of(
+        {"reason": ""},
+        {"duration": 5},
+        {"name": ""},
+        {"name": "x" * 500},
+        {"name": "a\0"},
+        {"name": "a\u200bb"},
+        {"name": "a\tb"},
+        {"name": "a\nb"},
+        {"name": "a\xa0b"},
+        {"name": "\u202ex"},
+        around=undone,
+    )
+    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client, *, data: Any) -> None:
+        page = self.pause(admin_client, **data).content.decode()
+        assert 'class="error"' in page
+        assert not Pause.objects.exists()
 
-    def test_only_operators_may_and_only_by_a_form_of_ours(self) -> None:
-        with all_faults() as about:
-            for url in [PAUSE, RESUME]:
-                with about(url), undone():
-                    Pause.objects.pause(queue="mail")
-                    data = {"name": "mail", "reason": "x", "duration": 0, "seen": "none"}
-                    assert Client().post(url, data).status_code == 302, "to the login"
-                    looking = staff("pulse_view_queues")
-                    assert looking.post(url, data).status_code == 403
-                    assert url not in text(looking, ONE, name="mail")
-                    User.objects.all().delete()
-                    assert staff("pulse_operate_queues").post(url, data).status_code == 403, "who may not see it"
-                    User.objects.all().delete()
-                    client = staff("pulse_view_queues", "pulse_operate_queues", enforce_csrf_checks=True)
-                    assert client.post(url, data).status_code == 403
-                    assert client.get(url, data).status_code == 405
-                    assert Pause.objects.get().reason == ""
+    @each_of(PAUSE, RESUME, around=undone)
+    def test_only_operators_may_and_only_by_a_form_of_ours(self, *, url: Any) -> None:
+        Pause.objects.pause(queue="mail")
+        data = {"name": "mail", "reason": "x", "duration": 0, "seen": "none"}
+        assert Client().post(url, data).status_code == 302, "to the login"
+        looking = staff("pulse_view_queues")
+        assert looking.post(url, data).status_code == 403
+        assert url not in text(looking, ONE, name="mail")
+        User.objects.all().delete()
+        assert staff("pulse_operate_queues").post(url, data).status_code == 403, "who may not see it"
+        User.objects.all().delete()
+        client = staff("pulse_view_queues", "pulse_operate_queues", enforce_csrf_checks=True)
+        assert client.post(url, data).status_code == 403
+        assert client.get(url, data).status_code == 405
+        assert Pause.objects.get().reason == ""
 
     def test_a_queue_is_shown_by_name_also_if_nothing_is_known_of_it(self, admin_client: Client) -> None:
         page = text(admin_client, ONE, name="never seen")
@@ -464,33 +450,33 @@ class TestWorkers:
         assert "reported Failed at" in page
         assert "90 successful, 2 failed" in page
 
-    def test_what_another_release_said_in_another_shape_closes_no_page(self, admin_client: Client) -> None:
-        cases = [
-            ("queues", None),
-            ("queues", "all"),
-            ("queues", {"mail": 1}),
-            ("queues", 5),
-            ("versions", None),
-            ("versions", []),
-            ("tasks", None),
-            ("tasks", {}),
-            ("tasks", 5),
-            ("vitals", None),
-            ("vitals", []),
-            ("vitals", 5),
-            ("vitals", {"beats": "many", "beat_failures": None}),
-            ("vitals", {"beat_delays": None}),
-            ("vitals", {"beat_delays": {"x": 1}}),
-            ("vitals", {"beat_delays": {"1": "x"}}),
-            ("vitals", {"beat_delays": {"1" * 9: 1}}),
-        ]
-        with all_faults() as about:
-            for column, said in cases:
-                with about((column, said)), undone():
-                    worker = presence()
-                    sql(f"UPDATE pulse_django_worker SET {column} = %s::jsonb", json.dumps(said))
-                    text(admin_client, reverse("admin:pulse_django_worker_changelist"))
-                    self.page(admin_client, worker)
+    @each_of(
+        ("queues", None),
+        ("queues", "all"),
+        ("queues", {"mail": 1}),
+        ("queues", 5),
+        ("versions", None),
+        ("versions", []),
+        ("tasks", None),
+        ("tasks", {}),
+        ("tasks", 5),
+        ("vitals", None),
+        ("vitals", []),
+        ("vitals", 5),
+        ("vitals", {"beats": "many", "beat_failures": None}),
+        ("vitals", {"beat_delays": None}),
+        ("vitals", {"beat_delays": {"x": 1}}),
+        ("vitals", {"beat_delays": {"1": "x"}}),
+        ("vitals", {"beat_delays": {"1" * 9: 1}}),
+        around=undone,
+    )
+    def test_what_another_release_said_in_another_shape_closes_no_page(
+        self, admin_client: Client, *, column: Any, said: Any
+    ) -> None:
+        worker = presence()
+        sql(f"UPDATE pulse_django_worker SET {column} = %s::jsonb", json.dumps(said))
+        text(admin_client, reverse("admin:pulse_django_worker_changelist"))
+        self.page(admin_client, worker)
 
     def test_a_host_that_cannot_be_is_refused_as_django_does(self, admin_client: Client) -> None:
         response = admin_client.get(reverse("admin:pulse_django_worker_changelist"), {"host": "\0"})

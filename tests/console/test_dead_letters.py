@@ -29,7 +29,7 @@ from pulse_django.run import make_due
 from pulse_django.testing import run_job
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.operations import steps
 from tests.undoing import undone
 
@@ -192,12 +192,10 @@ class TestTheList:
         assert "c: no" in text_of(second)
         assert 'rel="next"' not in second.content.decode()
 
-    def test_nonsense_in_the_address_is_ignored(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for page in ["x", "-1", "9" * 30, "٣", "999", ""]:
-                with about(page), undone():
-                    dead()
-                    assert "ValueError: order 1" in text_of(admin_client.get(LIST, {"page": page}))
+    @each_of("x", "-1", "9" * 30, "٣", "999", "", around=undone)
+    def test_nonsense_in_the_address_is_ignored(self, admin_client: Client, *, page: Any) -> None:
+        dead()
+        assert "ValueError: order 1" in text_of(admin_client.get(LIST, {"page": page}))
 
     def test_it_asks_one_question(self, admin_client: Client) -> None:
         for number in range(5):
@@ -252,24 +250,22 @@ class TestTheGroup:
             url = html.unescape(following[1]) if following else None
         assert seen == [str(job.pk) for job in jobs]
 
-    def test_nonsense_begins_at_the_latest(self, admin_client: Client) -> None:
-        cursors = [
-            "x",
-            "1_x",
-            "x_1",
-            "_",
-            "\x00",
-            f"{'9' * 18}_1",
-            f"1_{'9' * 5_000}",
-            "2026-01-01T00:00Z_1",
-            "0001-01-01T00:00:00+23:59_1",
-            "9999-12-31T23:59:59-23:59_1",
-        ]
-        with all_faults() as about:
-            for older in cursors:
-                with about(older[:40]), undone():
-                    job = dead()
-                    assert f'value="{job.pk}"' in admin_client.get(url_of("group", older=older)).content.decode()
+    @each_of(
+        "x",
+        "1_x",
+        "x_1",
+        "_",
+        "\x00",
+        f"{'9' * 18}_1",
+        f"1_{'9' * 5_000}",
+        "2026-01-01T00:00Z_1",
+        "0001-01-01T00:00:00+23:59_1",
+        "9999-12-31T23:59:59-23:59_1",
+        around=undone,
+    )
+    def test_nonsense_begins_at_the_latest(self, admin_client: Client, *, older: Any) -> None:
+        job = dead()
+        assert f'value="{job.pk}"' in admin_client.get(url_of("group", older=older)).content.decode()
 
     def test_an_error_that_there_is_not_is_told_kindly_and_one_that_cannot_be_is_not_found(
         self, admin_client: Client
@@ -286,20 +282,18 @@ class TestTheGroup:
                         url = reverse("admin:pulse_django_deadletter_mass", args=[act])
                         assert admin_client.post(url + query, {"runs": 1}).status_code == 404
 
-    def test_any_error_can_be_told_and_retried(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for error in ["a\r\nb\n c", "tab\there &amp; %41+", "ünïcode ☃", "x" * 200]:
-                with about(error), undone():
-                    job = dead(error=error.replace("{", "{{"))
-                    [found] = groups.groups("default").groups
-                    link = re.search(r'<th scope="row"><a href="([^"]*)"', admin_client.get(LIST).content.decode())
-                    assert link is not None
-                    page = admin_client.get(html.unescape(link[1])).content.decode()
-                    action = re.search(r'<form method="post" action="([^"]*retry[^"]*)"', page)
-                    assert action is not None
-                    admin_client.post(html.unescape(action[1]), {"runs": 1, "scope": ALL} | ASKED_AT)
-                    job.refresh_from_db()
-                    assert job.status == Status.PENDING, found
+    @each_of("a\r\nb\n c", "tab\there &amp; %41+", "ünïcode ☃", "x" * 200, around=undone)
+    def test_any_error_can_be_told_and_retried(self, admin_client: Client, *, error: Any) -> None:
+        job = dead(error=error.replace("{", "{{"))
+        [found] = groups.groups("default").groups
+        link = re.search(r'<th scope="row"><a href="([^"]*)"', admin_client.get(LIST).content.decode())
+        assert link is not None
+        page = admin_client.get(html.unescape(link[1])).content.decode()
+        action = re.search(r'<form method="post" action="([^"]*retry[^"]*)"', page)
+        assert action is not None
+        admin_client.post(html.unescape(action[1]), {"runs": 1, "scope": ALL} | ASKED_AT)
+        job.refresh_from_db()
+        assert job.status == Status.PENDING, found
 
     def test_all_on_the_page_can_be_selected_without_a_script_and_what_deletes_looks_so(
         self, admin_client: Client
@@ -342,28 +336,26 @@ class TestRetry:
         assert "1 retried, 3 no longer matched." in text_of(said)
         assert [row for row in rows() if row["id"] != chosen.pk] == before
 
-    def test_what_died_again_since_it_was_selected_is_left(self, admin_client: Client) -> None:
+    @each_of(retry, delete, around=undone)
+    def test_what_died_again_since_it_was_selected_is_left(self, admin_client: Client, *, act: Any) -> None:
         """The page showed another death of it."""
-        with all_faults() as about:
-            for act in [retry, delete]:
-                with about(act.__name__), undone():
-                    job = dead()
-                    page = hidden_in(admin_client.get(url_of("group")))
-                    if act is delete:
-                        page = hidden_in(delete(admin_client, jobs=[job], **page))
-                    Job.objects.filter(pk=job.pk).update(finished_at=now(), attempts=11, refunds=1)
-                    before = rows()
-                    assert "1 no longer" in text_of(act(admin_client, **({"jobs": [job]} | SURE | page)))
-                    assert rows() == before
+        job = dead()
+        page = hidden_in(admin_client.get(url_of("group")))
+        if act is delete:
+            page = hidden_in(delete(admin_client, jobs=[job], **page))
+        Job.objects.filter(pk=job.pk).update(finished_at=now(), attempts=11, refunds=1)
+        before = rows()
+        assert "1 no longer" in text_of(act(admin_client, **({"jobs": [job]} | SURE | page)))
+        assert rows() == before
 
-    def test_a_form_that_does_not_say_what_it_showed_changes_nothing(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for act, asked_at in product([retry, delete], ["x", "2026-13-45T00:00:00+00:00", "9" * 18]):
-                with about((act.__name__, asked_at)), undone():
-                    dead()
-                    before = rows()
-                    assert "can change: 1." in text_of(act(admin_client, ALL, **SURE, asked_at=asked_at))
-                    assert rows() == before
+    @each_of(*product([retry, delete], ["x", "2026-13-45T00:00:00+00:00", "9" * 18]), around=undone)
+    def test_a_form_that_does_not_say_what_it_showed_changes_nothing(
+        self, admin_client: Client, *, act: Any, asked_at: Any
+    ) -> None:
+        dead()
+        before = rows()
+        assert "can change: 1." in text_of(act(admin_client, ALL, **SURE, asked_at=asked_at))
+        assert rows() == before
 
     def test_all_of_an_error_are_asked_about_with_their_number(self, admin_client: Client) -> None:
         for number in range(5):
@@ -413,23 +405,21 @@ class TestRetry:
         retry(admin_client, ALL)
         assert woken == ["default"], "nothing was revived"
 
-    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client) -> None:
-        forms = [
-            {"runs": 0},
-            {"runs": 101},
-            {"runs": "x"},
-            {"per_minute": 0},
-            {"reason": "x" * 501},
-            {"reason": "\x00"},
-        ]
-        with all_faults() as about:
-            for data in forms:
-                with about(data), undone():
-                    job = dead()
-                    before = rows()
-                    page = retry(admin_client, jobs=[job], **data).content.decode()
-                    assert 'class="error"' in page
-                    assert rows() == before
+    @each_of(
+        {"runs": 0},
+        {"runs": 101},
+        {"runs": "x"},
+        {"per_minute": 0},
+        {"reason": "x" * 501},
+        {"reason": "\x00"},
+        around=undone,
+    )
+    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client, *, data: Any) -> None:
+        job = dead()
+        before = rows()
+        page = retry(admin_client, jobs=[job], **data).content.decode()
+        assert 'class="error"' in page
+        assert rows() == before
 
     def test_selected_ones_are_not_tried_first(self, admin_client: Client) -> None:
         """Only an operation can wait for them."""
@@ -441,16 +431,14 @@ class TestRetry:
         assert not Job.objects.filter(status=Status.DEAD_LETTERED).exists()
         assert "first" not in LogEntry.objects.first().change_message  # type: ignore[union-attr]
 
-    def test_nothing_selected_is_told(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for ids in [[], ["x", "-1", "9" * 40, "٣"]]:
-                with about(ids), undone():
-                    dead()
-                    before = rows()
-                    for act in (retry, delete):
-                        assert "No jobs are selected." in text_of(act(admin_client, id=ids, **SURE))
-                    assert rows() == before
-                    assert not LogEntry.objects.exists()
+    @each_of([], ["x", "-1", "9" * 40, "٣"], around=undone)
+    def test_nothing_selected_is_told(self, admin_client: Client, *, ids: Any) -> None:
+        dead()
+        before = rows()
+        for act in (retry, delete):
+            assert "No jobs are selected." in text_of(act(admin_client, id=ids, **SURE))
+        assert rows() == before
+        assert not LogEntry.objects.exists()
 
 
 class TestDelete:
@@ -477,16 +465,14 @@ class TestDelete:
         assert list(Job.objects.all()) == [other]
         assert not Attempt.objects.exists()
 
-    def test_without_a_reason_it_asks_again(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for why, scope in product(["", "   ", "\x00", "x" * 501], [SELECTED, ALL]):
-                with about((why, scope)), undone():
-                    job = dead()
-                    before = rows()
-                    page = delete(admin_client, scope, [job], confirmed="yes", reason=why)
-                    assert 'class="errorlist"' in page.content.decode()
-                    assert "can change: 1." in text_of(page)
-                    assert rows() == before
+    @each_of(*product(["", "   ", "\x00", "x" * 501], [SELECTED, ALL]), around=undone)
+    def test_without_a_reason_it_asks_again(self, admin_client: Client, *, why: Any, scope: Any) -> None:
+        job = dead()
+        before = rows()
+        page = delete(admin_client, scope, [job], confirmed="yes", reason=why)
+        assert 'class="errorlist"' in page.content.decode()
+        assert "can change: 1." in text_of(page)
+        assert rows() == before
 
     def test_what_moved_on_since_the_question_stays(self, admin_client: Client) -> None:
         chosen, revived = dead(1), dead(2)
@@ -515,21 +501,21 @@ class TestDelete:
         assert Job.objects.get().status == Status.PENDING
         assert not LogEntry.objects.exists()
 
-    def test_all_of_an_error_are_revived_or_gone_and_no_other(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for act, said in ((retry, "5 retried."), (delete, "5 deleted")):
-                with about(act.__name__), undone():
-                    for number in range(5):
-                        dead(number)
-                    other, done = (
-                        dead(error="KeyError: other"),
-                        make_job(Status.COMPLETED, last_error="ValueError: order 1"),
-                    )
-                    assert said in text_of(act(admin_client, ALL, **SURE))
-                    assert list(Job.objects.dead_letters()) == [other]
-                    done.refresh_from_db()
-                    assert done.status == Status.COMPLETED
-                    assert Job.objects.count() == (7 if act is retry else 2)
+    @each_of((retry, "5 retried."), (delete, "5 deleted"), around=undone)
+    def test_all_of_an_error_are_revived_or_gone_and_no_other(
+        self, admin_client: Client, *, act: Any, said: Any
+    ) -> None:
+        for number in range(5):
+            dead(number)
+        other, done = (
+            dead(error="KeyError: other"),
+            make_job(Status.COMPLETED, last_error="ValueError: order 1"),
+        )
+        assert said in text_of(act(admin_client, ALL, **SURE))
+        assert list(Job.objects.dead_letters()) == [other]
+        done.refresh_from_db()
+        assert done.status == Status.COMPLETED
+        assert Job.objects.count() == (7 if act is retry else 2)
 
     def test_in_a_project_of_atomic_requests(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         for alias in connections:
@@ -556,14 +542,12 @@ class TestTheLog:
         assert (entry.object_id, entry.object_repr) == (str(job.pk), str(job))
         assert entry.change_message == "Deleted: reason nobody wants them"
 
-    def test_all_of_an_error_get_one_each(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for act, flag in [(retry, CHANGE), (delete, DELETION)]:
-                with about(act.__name__), undone():
-                    jobs = [dead(number) for number in range(3)]
-                    act(admin_client, ALL, confirmed="yes", reason="a reason")
-                    entries = LogEntry.objects.filter(action_flag=flag, change_message__contains="a reason")
-                    assert {entry.object_id for entry in entries} == {str(job.pk) for job in jobs}
+    @each_of((retry, CHANGE), (delete, DELETION), around=undone)
+    def test_all_of_an_error_get_one_each(self, admin_client: Client, *, act: Any, flag: Any) -> None:
+        jobs = [dead(number) for number in range(3)]
+        act(admin_client, ALL, confirmed="yes", reason="a reason")
+        entries = LogEntry.objects.filter(action_flag=flag, change_message__contains="a reason")
+        assert {entry.object_id for entry in entries} == {str(job.pk) for job in jobs}
 
     def test_nothing_is_logged_where_nothing_was_changed(self, admin_client: Client) -> None:
         for act in (retry, delete):
@@ -593,28 +577,22 @@ def client_of(who: str, **options: Any) -> Client:
 
 
 class TestWhoMay:
-    def test_act(self) -> None:
-        with all_faults() as about:
-            for scope, act, who in product([SELECTED, ALL], MAY, [*WHO, "super", "nobody"]):
-                with about((scope, act, who)), undone():
-                    job = dead()
-                    client = client_of(who)
-                    before = rows()
-                    status = client.post(
-                        url_of(act), {"runs": 1, "scope": scope, "id": job.pk} | SURE | ASKED_AT
-                    ).status_code
-                    assert (rows() != before) == (who in MAY[act])
-                    assert LogEntry.objects.exists() == (who in MAY[act])
-                    assert status == (302 if who in MAY[act] | {"nobody"} else 403)
+    @each_of(*product([SELECTED, ALL], MAY, [*WHO, "super", "nobody"]), around=undone)
+    def test_act(self, *, scope: Any, act: Any, who: Any) -> None:
+        job = dead()
+        client = client_of(who)
+        before = rows()
+        status = client.post(url_of(act), {"runs": 1, "scope": scope, "id": job.pk} | SURE | ASKED_AT).status_code
+        assert (rows() != before) == (who in MAY[act])
+        assert LogEntry.objects.exists() == (who in MAY[act])
+        assert status == (302 if who in MAY[act] | {"nobody"} else 403)
 
-    def test_acts_are_offered_to_those_who_may(self) -> None:
-        with all_faults() as about:
-            for act, who in product(MAY, sorted(MAY_LOOK)):
-                with about((act, who)), undone():
-                    dead()
-                    page = client_of(who).get(url_of("group")).content.decode()
-                    assert (html.escape(url_of(act)) in page) == (who in MAY[act])
-                    assert ('type="checkbox"' in page) == (who != "view")
+    @each_of(*product(MAY, sorted(MAY_LOOK)), around=undone)
+    def test_acts_are_offered_to_those_who_may(self, *, act: Any, who: Any) -> None:
+        dead()
+        page = client_of(who).get(url_of("group")).content.decode()
+        assert (html.escape(url_of(act)) in page) == (who in MAY[act])
+        assert ('type="checkbox"' in page) == (who != "view")
 
     def test_the_entry_is_in_the_index_for_those_who_may_look(self) -> None:
         client = staff("pulse_view_jobs")

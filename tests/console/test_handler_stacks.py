@@ -14,7 +14,7 @@ from pulse_django.models import Worker
 from pulse_django.queue.words.states import Status
 from tests.console.staff import page_of, staff
 from tests.factories import WorkerFactory, make_job, now, presence
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -73,12 +73,10 @@ def test_a_worker_that_has_stopped_is_not_asked(worker: Any, job: Any, admin_cli
     assert not LogEntry.objects.exists()
 
 
-def test_only_a_number_is_asked_about(worker: Any, admin_client: Client) -> None:
-    with all_faults() as about:
-        for job_id in ["", "x", "-1", "9" * 30, "1 OR 1=1"]:
-            with about(job_id), undone():
-                ask(admin_client, worker, job_id)
-                assert Worker.objects.get().stack_wanted is None
+@each_of("", "x", "-1", "9" * 30, "1 OR 1=1", around=undone)
+def test_only_a_number_is_asked_about(worker: Any, admin_client: Client, *, job_id: Any) -> None:
+    ask(admin_client, worker, job_id)
+    assert Worker.objects.get().stack_wanted is None
 
 
 def test_only_who_may_change_workers_asks_and_reads(worker: Any, job: Any) -> None:

@@ -19,7 +19,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from pulse_django.run import make_due
 from tests.factories import PauseFactory, WorkerFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -100,11 +100,9 @@ class TestPages:
         assert "older=" not in page.split('id="changelist-filter"')[1].split("</details>")[0]
         assert 'name="older"' not in page, "the form of the search would carry it along"
 
-    def test_nonsense_in_the_address_is_ignored(self, admin_client: Client, jobs: list[Job]) -> None:
-        with all_faults() as about:
-            for nonsense in ["x", "-1", "9" * 30, "٣", "1; DROP TABLE"]:
-                with about(nonsense), undone():
-                    assert found(admin_client, older=nonsense) == newest_first(*jobs)[:3]
+    @each_of("x", "-1", "9" * 30, "٣", "1; DROP TABLE", around=undone)
+    def test_nonsense_in_the_address_is_ignored(self, admin_client: Client, jobs: list[Job], *, nonsense: Any) -> None:
+        assert found(admin_client, older=nonsense) == newest_first(*jobs)[:3]
 
     def test_nothing_is_counted(self, admin_client: Client, jobs: list[Job]) -> None:
         with CaptureQueriesContext(connection) as queries:
@@ -163,17 +161,14 @@ class TestWindows:
         assert len(ids(page)) == 2
         assert "Searched jobs" not in page, "it is full"
 
-    def test_a_few_jobs_of_an_indexed_status_are_found_however_old(self, admin_client: Client) -> None:
-        cases = [Status.PENDING, Status.RUNNING, Status.RETRYING, Status.DEAD_LETTERED]
-        with all_faults() as about:
-            for status in cases:
-                with about(status), undone():
-                    old = make_job(status)
-                    for _ in range(20):
-                        make_job(Status.COMPLETED)
-                    page = page_at(admin_client, status__exact=status.value)
-                    assert ids(page) == [old.pk]
-                    assert "Searched jobs" not in page
+    @each_of(Status.PENDING, Status.RUNNING, Status.RETRYING, Status.DEAD_LETTERED, around=undone)
+    def test_a_few_jobs_of_an_indexed_status_are_found_however_old(self, admin_client: Client, *, status: Any) -> None:
+        old = make_job(status)
+        for _ in range(20):
+            make_job(Status.COMPLETED)
+        page = page_at(admin_client, status__exact=status.value)
+        assert ids(page) == [old.pk]
+        assert "Searched jobs" not in page
 
     def test_many_dead_letters_are_looked_for_in_windows(self, admin_client: Client) -> None:
         dead = [make_job(Status.DEAD_LETTERED) for _ in range(4)]
@@ -304,26 +299,31 @@ NONSENSE = ["", "\0", "a\0b", "9" * 400, "-1", "%", "\\", "'; DROP TABLE x; --",
 
 
 class TestNonsense:
-    def test_every_address_gives_a_page(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for param in PARAMS:
-                with about(param), undone():
-                    make_job(Status.DEAD_LETTERED)
-                    for nonsense in NONSENSE:
-                        response = admin_client.get(f"{LIST}?{urlencode({param: nonsense})}")
-                        assert response.status_code == 200, (param, nonsense)
-                        assert "<img src=x" not in response.content.decode()
-                    assert admin_client.get(f"{LIST}?{param}=%ff%fe&{param}=x&{param}").status_code == 200
+    @each_of(*PARAMS, around=undone)
+    def test_every_address_gives_a_page(self, admin_client: Client, *, param: Any) -> None:
+        make_job(Status.DEAD_LETTERED)
+        for nonsense in NONSENSE:
+            response = admin_client.get(f"{LIST}?{urlencode({param: nonsense})}")
+            assert response.status_code == 200, (param, nonsense)
+            assert "<img src=x" not in response.content.decode()
+        assert admin_client.get(f"{LIST}?{param}=%ff%fe&{param}=x&{param}").status_code == 200
 
-    def test_what_no_filter_knows_is_refused_as_django_does(self, admin_client: Client) -> None:
+    @each_of(
+        "x",
+        "args__icontains",
+        "parent__task",
+        "status__in",
+        "id__gt",
+        "\0",
+        "created__year",
+        "created_at",
+        around=undone,
+    )
+    def test_what_no_filter_knows_is_refused_as_django_does(self, admin_client: Client, *, unknown: Any) -> None:
         """Also a part of the arguments: it would tell what they are to people who may not see them."""
-        names = ["x", "args__icontains", "parent__task", "status__in", "id__gt", "\0", "created__year", "created_at"]
-        with all_faults() as about:
-            for unknown in names:
-                with about(unknown), undone():
-                    make_job(args=["secret"])
-                    response = admin_client.get(f"{LIST}?{urlencode({unknown: 'secret'})}")
-                    assert (response.status_code, response["Location"]) == (302, f"{LIST}?e=1")
+        make_job(args=["secret"])
+        response = admin_client.get(f"{LIST}?{urlencode({unknown: 'secret'})}")
+        assert (response.status_code, response["Location"]) == (302, f"{LIST}?e=1")
 
 
 class TestRetrying:
@@ -355,20 +355,17 @@ class TestRetrying:
         assert woken == ["default"]
 
 
-def test_a_page_asks_few_questions(admin_client: Client) -> None:
-    cases = [
-        ("", 6),  # session, user, the ends, two for the sidebar, the rows
-        ("?status__exact=DEAD_LETTERED", 7),
-        ("?task=tests.none&q=word", 8),
-        ("?age=15m", 8),
-        ("?q=%231", 7),  # whether it is there
-        ("?q=1", 8),  # and how many have it as an argument
-    ]
-    with all_faults() as about:
-        for address, most in cases:
-            with about((address, most)), undone():
-                created(make_job(Status.DEAD_LETTERED), datetime(2026, 1, 1, tzinfo=UTC))
-                make_job()
-                with CaptureQueriesContext(connection) as queries:
-                    page_at(admin_client, LIST + address)
-                assert len(queries) <= most, [query["sql"] for query in queries]
+@each_of(
+    ("", 6),  # session, user, the ends, two for the sidebar, the rows
+    ("?status__exact=DEAD_LETTERED", 7),
+    ("?task=tests.none&q=word", 8),
+    ("?age=15m", 8),
+    ("?q=%231", 7),  # whether it is there
+    ("?q=1", 8),  # and how many have it as an argument, around=undone
+)
+def test_a_page_asks_few_questions(admin_client: Client, *, address: Any, most: Any) -> None:
+    created(make_job(Status.DEAD_LETTERED), datetime(2026, 1, 1, tzinfo=UTC))
+    make_job()
+    with CaptureQueriesContext(connection) as queries:
+        page_at(admin_client, LIST + address)
+    assert len(queries) <= most, [query["sql"] for query in queries]

@@ -29,7 +29,7 @@ from pulse_django.health.conditions import (
 from pulse_django.health.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Pause
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.health.states import LONG_AGO, empty_and_vacuum
 from tests.queue.steps import sql
 from tests.rival import Rival
@@ -189,17 +189,14 @@ def test_a_repair_speaks_json() -> None:
     assert done == {"name": "paused-backlog", "steps": 1, "repaired": 1, "is_clear": True}
 
 
-def test_a_mistake_is_told() -> None:
-    cases = [
-        (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
-        (["--repair", "attempt-missing"], "attempt-missing has no repair"),
-        (["--all", "--yes"], "--yes requires --repair"),
-    ]
-    with all_faults() as about:
-        for flags, said in cases:
-            with about((flags, said)):
-                empty_and_vacuum()
-                assert said in check(*flags)[1]
+@each_of(
+    (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
+    (["--repair", "attempt-missing"], "attempt-missing has no repair"),
+    (["--all", "--yes"], "--yes requires --repair"),
+)
+def test_a_mistake_is_told(*, flags: Any, said: Any) -> None:
+    empty_and_vacuum()
+    assert said in check(*flags)[1]
 
 
 def test_a_repair_that_does_not_help_fails() -> None:
@@ -276,23 +273,23 @@ def test_sql_of_an_app_needs_to_work_alone_only() -> None:
                 assert "WARN awkward" in check("--all")[0]
 
 
-def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition() -> None:
-    statements = {
+@each_of(
+    *{
         "SELECT 1": "has 1 columns available",
         "SELECT 1, '%%(gone)s', 2 AS here": "KeyError: 'gone'",
         "SELECT 1, '%%(form)s', 2 AS form": "",
-    }
-    with all_faults() as about:
-        for statement, said in statements.items():
-            with about(statement), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(catalogue, "_known", {**catalogue._known, "odd": condition("odd", sql=statement)})
-                patch.setattr(catalogue, "OURS", {*catalogue.OURS, "odd"})
-                empty_and_vacuum()
-                pause()
-                found = {finding.condition.name: finding for finding in ask_all("default").found}
-                assert set(found) == {"odd", "paused-backlog"}
-                assert said in found["odd"].error
-                assert found["odd"].says == "1: 2" or said
+    }.items(),
+)
+def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition(*, statement: Any, said: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "_known", {**catalogue._known, "odd": condition("odd", sql=statement)})
+        patch.setattr(catalogue, "OURS", {*catalogue.OURS, "odd"})
+        empty_and_vacuum()
+        pause()
+        found = {finding.condition.name: finding for finding in ask_all("default").found}
+        assert set(found) == {"odd", "paused-backlog"}
+        assert said in found["odd"].error
+        assert found["odd"].says == "1: 2" or said
 
 
 def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:

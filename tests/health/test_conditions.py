@@ -35,7 +35,7 @@ from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
 from pulse_django.workflows.resolving import resolve
 from tests.factories import AttemptFactory, PauseFactory, make_job, now, today
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.health.states import (
     FLUSH,
     LONG_AGO,
@@ -189,17 +189,15 @@ def test_nothing_is_reaped_right_after_an_outage(monkeypatch: pytest.MonkeyPatch
     assert Job.objects.running().count() == 1
 
 
-def test_an_ended_run_without_its_row_in_the_ledger_is_seen() -> None:
-    with all_faults() as about:
-        for status in [status for status in Status if status is not Status.RUNNING]:
-            with about(status):
-                empty_and_vacuum()
-                make_job()  # has never run
-                kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
-                AttemptFactory(job=kept, number=2)
-                AttemptFactory(job=robbed, number=1)
-                assert keys(found("attempt-missing")) == [robbed.pk]
-                assert named("attempt-missing").repair is None, "nobody can invent what a run did"
+@each_of(*[status for status in Status if status is not Status.RUNNING])
+def test_an_ended_run_without_its_row_in_the_ledger_is_seen(*, status: Any) -> None:
+    empty_and_vacuum()
+    make_job()  # has never run
+    kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
+    AttemptFactory(job=kept, number=2)
+    AttemptFactory(job=robbed, number=1)
+    assert keys(found("attempt-missing")) == [robbed.pk]
+    assert named("attempt-missing").repair is None, "nobody can invent what a run did"
 
 
 def test_a_token_that_was_granted_beyond_the_sequence_raises_it() -> None:
@@ -408,16 +406,13 @@ def test_a_task_that_fails_much_more_often_than_before_is_named() -> None:
     assert is_clear("failures-rise", thresholds={"failures-rise": 0.3})
 
 
-def test_a_minute_of_another_shape_breaks_no_question() -> None:
-    shapes = [5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}}]
-    with all_faults() as about:
-        for odd in shapes:
-            with about(odd):
-                empty_and_vacuum()
-                record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
-                assert is_clear("failure-rate")
-                assert is_clear("failures-rise")
-                assert is_clear("leases-expired")
+@each_of(5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}})
+def test_a_minute_of_another_shape_breaks_no_question(*, odd: Any) -> None:
+    empty_and_vacuum()
+    record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
+    assert is_clear("failure-rate")
+    assert is_clear("failures-rise")
+    assert is_clear("leases-expired")
 
 
 def test_many_expired_leases_are_found() -> None:
@@ -550,22 +545,21 @@ def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
 # The server
 
 
-def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back() -> None:
-    writes = {
+@each_of(
+    *{
         "worker": lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
         "creation": lambda: make_job(created_at=now(timedelta(minutes=3))),
         "start": lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
         "attempt": lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
         "pause": lambda: PauseFactory(paused_at=now(timedelta(minutes=3))),
         "rate": lambda: Bucket.objects.create(scope="stripe:acme", tokens=1, at=now(timedelta(minutes=3))),
-    }
-    with all_faults() as about:
-        for case, write in writes.items():
-            with about(case):
-                empty_and_vacuum()
-                write()
-                [subject] = found("clock-stepped").subjects
-                assert subject.words.startswith("is 00:02:59.")
+    }.items(),
+)
+def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back(*, case: Any, write: Any) -> None:
+    empty_and_vacuum()
+    write()
+    [subject] = found("clock-stepped").subjects
+    assert subject.words.startswith("is 00:02:59.")
 
 
 def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
@@ -604,22 +598,20 @@ def test_an_index_that_is_missing_or_whose_build_broke_off_is_built_again_as_it_
     assert sql(definitions) == before
 
 
-def test_a_missing_constraint_is_added_again() -> None:
-    with all_faults() as about:
-        for constraint in ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"]:
-            with about(constraint):
-                empty_and_vacuum()
-                if constraint == "pulse_attempt_one_per_run":
-                    sql(f"ALTER TABLE pulse_django_attempt DROP CONSTRAINT {constraint}")
-                else:
-                    alter_rules(f"DROP CONSTRAINT {constraint}")
-                assert keys(found("schema-incomplete")) == [constraint]
-                repaired("schema-incomplete")
-                assert is_clear("schema-incomplete")
-                if constraint == "pulse_attempt_one_per_run":
-                    entry = AttemptFactory(job=make_job(Status.COMPLETED))
-                    with pytest.raises(IntegrityError, match=constraint):
-                        AttemptFactory(job=entry.job, number=entry.number)
+@each_of("pulse_job_running_iff_leased", "pulse_attempt_one_per_run")
+def test_a_missing_constraint_is_added_again(*, constraint: Any) -> None:
+    empty_and_vacuum()
+    if constraint == "pulse_attempt_one_per_run":
+        sql(f"ALTER TABLE pulse_django_attempt DROP CONSTRAINT {constraint}")
+    else:
+        alter_rules(f"DROP CONSTRAINT {constraint}")
+    assert keys(found("schema-incomplete")) == [constraint]
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
+    if constraint == "pulse_attempt_one_per_run":
+        entry = AttemptFactory(job=make_job(Status.COMPLETED))
+        with pytest.raises(IntegrityError, match=constraint):
+            AttemptFactory(job=entry.job, number=entry.number)
 
 
 def test_rules_that_the_table_does_not_ask_for_are_missing() -> None:

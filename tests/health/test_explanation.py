@@ -31,7 +31,7 @@ from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.queue.words.states import CLAIMABLE, Status
 from tests.console.staff import staff, text
 from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.health.states import live_worker, record
 from tests.operations.steps import run
 from tests.queue.steps import sql
@@ -291,23 +291,21 @@ ENDS = {
 }
 
 
-def test_each_reason_is_given_with_its_facts() -> None:
-    with all_faults() as about:
-        for case in CASES:
-            with about(case), undone():
-                arrange, codes, facts = CASES[case]
-                live_worker()
-                found = explain(arrange().pk)
-                assert [reason.code for reason in found.reasons] == codes
-                first = found.reasons[0]
-                assert facts.items() <= first.facts.items()
-                if first.code != "free":
-                    assert (first.until is not None) == (case in ENDS)
-                if first.until is not None:
-                    assert timedelta() < first.until - found.now <= MINUTE
-                for reason in found.reasons:
-                    assert reason.sentence.endswith(".")
-                    assert "%(" not in reason.sentence
+@each_of(*CASES, around=undone)
+def test_each_reason_is_given_with_its_facts(*, case: Any) -> None:
+    arrange, codes, facts = CASES[case]
+    live_worker()
+    found = explain(arrange().pk)
+    assert [reason.code for reason in found.reasons] == codes
+    first = found.reasons[0]
+    assert facts.items() <= first.facts.items()
+    if first.code != "free":
+        assert (first.until is not None) == (case in ENDS)
+    if first.until is not None:
+        assert timedelta() < first.until - found.now <= MINUTE
+    for reason in found.reasons:
+        assert reason.sentence.endswith(".")
+        assert "%(" not in reason.sentence
 
 
 def test_every_code_is_brought_about() -> None:
@@ -398,12 +396,10 @@ def explain_and_claim(case: str) -> None:
     assert [claim.job_id for claim in claims] == ([] if found.is_blocked else [job.pk])
 
 
-def test_what_is_said_to_be_free_is_what_a_claim_takes() -> None:
+@each_of(*CASES, around=undone)
+def test_what_is_said_to_be_free_is_what_a_claim_takes(*, case: Any) -> None:
     """Of what a claim can judge: it knows neither tasks nor workers, keys nor whose turn it is."""
-    with all_faults() as about:
-        for case in CASES:
-            with about(case), undone():
-                explain_and_claim(case)
+    explain_and_claim(case)
 
 
 def test_nothing_is_known_of_a_job_that_is_not_there() -> None:
@@ -411,21 +407,19 @@ def test_nothing_is_known_of_a_job_that_is_not_there() -> None:
         explain(1)
 
 
-def test_it_takes_at_most_five_statements_that_read() -> None:
-    with all_faults() as about:
-        for kind in ["due", "limited", "later", "over", "waiting"]:
-            with about(kind), undone():
-                fields: dict[str, Any] = {
-                    "later": {"next_run_at": now(SOON)},
-                    "limited": {"lane_key": limited(max_running=1)},
-                }
-                live_worker()
-                made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
-                job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
-                with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-                    explain(job.pk)
-                assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
-                assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
+@each_of("due", "limited", "later", "over", "waiting", around=undone)
+def test_it_takes_at_most_five_statements_that_read(*, kind: Any) -> None:
+    fields: dict[str, Any] = {
+        "later": {"next_run_at": now(SOON)},
+        "limited": {"lane_key": limited(max_running=1)},
+    }
+    live_worker()
+    made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
+    job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
+    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+        explain(job.pk)
+    assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
+    assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
 
 
 def test_what_comes_before_it_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,24 +487,21 @@ def limit(**numbers: Any) -> LimitState:
     return LimitState(**blank | numbers)
 
 
-def test_a_limit_bounds_the_start() -> None:
-    cases = [
-        ({"tokens": 0.5, "token_every": 10.0}, 0, None, (5, 6)),
-        ({"tokens": 0.5, "token_every": 10.0}, 3, None, (35, 36)),
-        ({"tokens": 4.0, "token_every": 10.0}, 3, None, (0, 1)),
-        ({"running": 2, "held": 2}, 0, 30.0, (0, 31)),
-        ({"running": 2, "held": 2}, 4, 30.0, (0, 91)),
-        ({"running": 2, "held": 1}, 0, None, (0, 1)),
-        ({"running": 2, "held": 2}, 0, None, None),
-        ({"per_key": 1, "held_of_key": 1}, 1, 30.0, (0, 61)),
-    ]
-    with all_faults() as about:
-        for limits, own, seconds, bounds in cases:
-            with about((limits, own, seconds, bounds)):
-                pace = PaceFacts(starts=[6e9], run_seconds=seconds)
-                found = asking.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
-                expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
-                assert found == expected
+@each_of(
+    ({"tokens": 0.5, "token_every": 10.0}, 0, None, (5, 6)),
+    ({"tokens": 0.5, "token_every": 10.0}, 3, None, (35, 36)),
+    ({"tokens": 4.0, "token_every": 10.0}, 3, None, (0, 1)),
+    ({"running": 2, "held": 2}, 0, 30.0, (0, 31)),
+    ({"running": 2, "held": 2}, 4, 30.0, (0, 91)),
+    ({"running": 2, "held": 1}, 0, None, (0, 1)),
+    ({"running": 2, "held": 2}, 0, None, None),
+    ({"per_key": 1, "held_of_key": 1}, 1, 30.0, (0, 61)),
+)
+def test_a_limit_bounds_the_start(*, limits: Any, own: Any, seconds: Any, bounds: Any) -> None:
+    pace = PaceFacts(starts=[6e9], run_seconds=seconds)
+    found = asking.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
+    expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
+    assert found == expected
 
 
 def test_an_end_that_is_known_comes_on_top() -> None:
@@ -583,12 +574,9 @@ def test_the_page_of_a_waiting_job_says_why_in_the_language_of_its_reader_who_ma
         assert kept.reasons[0].sentence.startswith("Nicht fällig vor")
 
 
-def test_the_page_of_another_job_does_not(admin_client: Client) -> None:
-    cases = [one for one in Status if one not in (*CLAIMABLE, Status.WAITING)]
-    with all_faults() as about:
-        for status in cases:
-            with about(status), undone():
-                assert "pulse-why" not in page_of(admin_client, make_job(status))
+@each_of(*[one for one in Status if one not in (*CLAIMABLE, Status.WAITING)], around=undone)
+def test_the_page_of_another_job_does_not(admin_client: Client, *, status: Any) -> None:
+    assert "pulse-why" not in page_of(admin_client, make_job(status))
 
 
 def test_the_page_opens_if_nothing_can_be_found_out(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pulse_django.queue.words.leases import Identity
 from tests.citus import is_on_citus, statements_of_citus
 from tests.database import empty_tables
 from tests.factories import lease_of
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -193,22 +193,19 @@ def refusal(*lanes: Lane, limiter: str = "stripe", queue: str | None = None) -> 
 class TestRefusals:
     """A claim that brought nothing says which limit stood in the way, and why."""
 
-    def test_full_and_used_up(self) -> None:
-        cases = [
-            ({"max_running": 1}, "full"),
-            ({"max_running_per_key": 1}, "full"),
-            ({"rate": Rate(1, per=MINUTE)}, "rate"),
-            ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
-            ({"max_running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
-        ]
-        with all_faults() as about:
-            for numbers, reason in cases:
-                with about((numbers, reason)):
-                    empty_tables()
-                    declare(**numbers)
-                    lane = enqueue(key="a")
-                    assert refusal(lane) is None
-                    assert refusal(lane) == ("stripe", reason)
+    @each_of(
+        ({"max_running": 1}, "full"),
+        ({"max_running_per_key": 1}, "full"),
+        ({"rate": Rate(1, per=MINUTE)}, "rate"),
+        ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
+        ({"max_running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
+    )
+    def test_full_and_used_up(self, *, numbers: Any, reason: Any) -> None:
+        empty_tables()
+        declare(**numbers)
+        lane = enqueue(key="a")
+        assert refusal(lane) is None
+        assert refusal(lane) == ("stripe", reason)
 
     def test_a_pause_comes_first(self) -> None:
         declare(max_running=1)
@@ -234,25 +231,22 @@ class TestRefusals:
         assert refusal(lane, queue="default") is None
         assert refusal(lane, queue="default") == (whole, "full")
 
-    def test_another_claimer_has_the_lock(self, rival: Rival) -> None:
-        cases = {"name": {"max_running": 5}, "key": {"max_running_per_key": 5}}
-        with all_faults() as about:
-            for case, numbers in cases.items():
-                with about(case):
-                    empty_tables()
-                    declare(**numbers)
-                    lane = enqueue(key="a")
-                    scope = "stripe" if "max_running" in numbers else lane.key
-                    rival.begin()  # the lock is where the limiter is
-                    rival.run(
-                        sql,
-                        "SELECT pg_advisory_xact_lock(%s, hashtext(%s)) FROM pulse_django_limiter",
-                        LOCK_CLASS,
-                        scope,
-                    )
-                    assert refusal(lane) == ("stripe", "contended")
-                    rival.rollback()
-                    assert refusal(lane) is None
+    @each_of(*{"name": {"max_running": 5}, "key": {"max_running_per_key": 5}}.items())
+    def test_another_claimer_has_the_lock(self, rival: Rival, *, case: Any, numbers: Any) -> None:
+        empty_tables()
+        declare(**numbers)
+        lane = enqueue(key="a")
+        scope = "stripe" if "max_running" in numbers else lane.key
+        rival.begin()  # the lock is where the limiter is
+        rival.run(
+            sql,
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s)) FROM pulse_django_limiter",
+            LOCK_CLASS,
+            scope,
+        )
+        assert refusal(lane) == ("stripe", "contended")
+        rival.rollback()
+        assert refusal(lane) is None
 
 
 def test_people_override_field_by_field_and_for_a_time() -> None:
@@ -284,20 +278,17 @@ def test_lane_keys_say_what_they_were_made_of() -> None:
         assert (limiter_of(made), key_of(made)) == (limiter, key)
 
 
-def test_slots_go_to_who_holds_fewest() -> None:
-    cases = [
-        ((0, 0, 0), 3, (1, 1, 1)),
-        ((0, 0, 0), 4, (2, 1, 1)),
-        ((5, 0, 1), 3, (0, 2, 1)),
-        ((9, 9, 9), 1, (1, 0, 0)),
-        ((2, 0, 0), 0, (0, 0, 0)),
-    ]
-    with all_faults() as about:
-        for held, limit, takes in cases:
-            with about((held, limit, takes)):
-                lanes = [Lane("q", 0, key) for key in "abc"]
-                dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
-                assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
+@each_of(
+    ((0, 0, 0), 3, (1, 1, 1)),
+    ((0, 0, 0), 4, (2, 1, 1)),
+    ((5, 0, 1), 3, (0, 2, 1)),
+    ((9, 9, 9), 1, (1, 0, 0)),
+    ((2, 0, 0), 0, (0, 0, 0)),
+)
+def test_slots_go_to_who_holds_fewest(*, held: Any, limit: Any, takes: Any) -> None:
+    lanes = [Lane("q", 0, key) for key in "abc"]
+    dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
+    assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
 
 
 def test_weights_divide_what_is_held() -> None:
@@ -369,30 +360,29 @@ class TestLimitsOfQueues:
         assert again.marks == answer.marks
 
 
-def test_a_job_that_moves_has_the_limit_of_its_new_queue(settings: Any) -> None:
-    cases = [
-        ("", (), ""),
-        ("", ("mail",), "queue=mail"),
-        (":abcdk", ("mail",), "queue=mail:abcdk"),
-        ("queue=default", (), ""),
-        ("queue=default", ("mail",), "queue=mail"),
-        ("queue=default:abcdk", (), ":abcdk"),
-        ("queue=default:abcdk", ("mail",), "queue=mail:abcdk"),
-        ("stripe", ("mail",), "stripe"),
-        ("stripe:abcdk", (), "stripe:abcdk"),
-    ]
-    with all_faults() as about:
-        for before, limited, after in cases:
-            with about((before, limited, after)):
-                empty_tables()
-                settings.PULSE = {"QUEUE_LIMITS": {queue: {"max_running": 1} for queue in limited}}
-                job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
-                assert Job.objects.move([job.id], priority=3).changed
-                assert Job.objects.get().lane_key == before
-                assert Job.objects.move([job.id], queue="mail").changed
-                moved = Job.objects.get()
-                assert moved.lane_key == after
-                assert moved.ready == (before == after)
-                Job.objects.promote()
-                [lane] = [one.lane for one in Job.objects.waiting()]
-                assert lane == Lane("mail", 3, after)
+@each_of(
+    ("", (), ""),
+    ("", ("mail",), "queue=mail"),
+    (":abcdk", ("mail",), "queue=mail:abcdk"),
+    ("queue=default", (), ""),
+    ("queue=default", ("mail",), "queue=mail"),
+    ("queue=default:abcdk", (), ":abcdk"),
+    ("queue=default:abcdk", ("mail",), "queue=mail:abcdk"),
+    ("stripe", ("mail",), "stripe"),
+    ("stripe:abcdk", (), "stripe:abcdk"),
+)
+def test_a_job_that_moves_has_the_limit_of_its_new_queue(
+    settings: Any, *, before: Any, limited: Any, after: Any
+) -> None:
+    empty_tables()
+    settings.PULSE = {"QUEUE_LIMITS": {queue: {"max_running": 1} for queue in limited}}
+    job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
+    assert Job.objects.move([job.id], priority=3).changed
+    assert Job.objects.get().lane_key == before
+    assert Job.objects.move([job.id], queue="mail").changed
+    moved = Job.objects.get()
+    assert moved.lane_key == after
+    assert moved.ready == (before == after)
+    Job.objects.promote()
+    [lane] = [one.lane for one in Job.objects.waiting()]
+    assert lane == Lane("mail", 3, after)

@@ -18,7 +18,7 @@ from pulse_django.queue.words.lane_keys import lane_key
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.operations.steps import run as done
 from tests.queue.steps import sql
 
@@ -144,40 +144,34 @@ class TestCommand:
         with pytest.raises(CommandError, match="not paused"):
             done("pulse_resume", *seven)
 
-    def test_what_cannot_be_paused(self) -> None:
-        cases = [
-            ("--limit", "task=x", "--key", "7"),
-            ("--limit", "stripe"),
-            ("--limit", "strange", "--for", "1m"),
-            ("--key", "7"),
-            ("--limit", "stripe", "--key", "7", "--fair-key", "7"),
-            ("--limit", "stripe", "--queue", "mail", "--for", "1m"),
-            ("--fair-key", "7", "--task", "x", "--force"),
-        ]
-        with all_faults() as about:
-            for args in cases:
-                with about(args):
-                    empty_tables()
-                    declare(max_running=5)
-                    with pytest.raises(CommandError):
-                        done("pulse_pause", *args)
+    @each_of(
+        ("--limit", "task=x", "--key", "7"),
+        ("--limit", "stripe"),
+        ("--limit", "strange", "--for", "1m"),
+        ("--key", "7"),
+        ("--limit", "stripe", "--key", "7", "--fair-key", "7"),
+        ("--limit", "stripe", "--queue", "mail", "--for", "1m"),
+        ("--fair-key", "7", "--task", "x", "--force"),
+    )
+    def test_what_cannot_be_paused(self, *, args: Any) -> None:
+        empty_tables()
+        declare(max_running=5)
+        with pytest.raises(CommandError):
+            done("pulse_pause", *args)
 
-    def test_what_it_refuses(self) -> None:
-        cases = [
-            ("show",),
-            ("show", "strange"),
-            ("set", "stripe"),
-            ("set", "stripe", "--max-running", "0"),
-            ("set", "stripe", "--rate", "100"),
-            ("set", "stripe", "--rate", "0/1m"),
-        ]
-        with all_faults() as about:
-            for args in cases:
-                with about(args):
-                    empty_tables()
-                    declare(max_running=5)
-                    with pytest.raises(CommandError):
-                        run(*args)
+    @each_of(
+        ("show",),
+        ("show", "strange"),
+        ("set", "stripe"),
+        ("set", "stripe", "--max-running", "0"),
+        ("set", "stripe", "--rate", "100"),
+        ("set", "stripe", "--rate", "0/1m"),
+    )
+    def test_what_it_refuses(self, *, args: Any) -> None:
+        empty_tables()
+        declare(max_running=5)
+        with pytest.raises(CommandError):
+            run(*args)
 
     def test_keys_cannot_move_the_cursor(self) -> None:
         declare(max_running_per_key=5)

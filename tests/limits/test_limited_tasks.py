@@ -27,7 +27,7 @@ from pulse_django.run.execute import perform
 from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -226,11 +226,10 @@ MEAN_NOTHING: list[Callable[[], object]] = [
 
 
 class TestRefusals:
-    def test_options_that_do_not_fit(self) -> None:
-        with all_faults() as about:
-            for options, says in UNFITTING:
-                with about(says), pytest.raises((InvalidTask, TypeError), match=says):
-                    task(**options)(shared.func)
+    @each_of(*UNFITTING)
+    def test_options_that_do_not_fit(self, *, options: Any, says: Any) -> None:
+        with pytest.raises((InvalidTask, TypeError), match=says):
+            task(**options)(shared.func)
 
     def test_numbers_that_mean_nothing(self) -> None:
         with all_faults() as about:

@@ -27,7 +27,7 @@ from pulse_django.run.run import Run
 from pulse_django.tasks import task
 from pulse_django.worker.lanes import GATHER_FOR
 from tests.crash.workers import Workers, wait_for, wait_until
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.limits import handlers as limited_handlers
 from tests.limits.handlers import MODULES
 from tests.queue.steps import sql
@@ -358,8 +358,7 @@ def test_a_weight_beyond_the_limit_of_the_queue_is_refused_at_enqueue(settings: 
         lane_key_of_call(plain.using(weight=4), [], {})
 
 
-def test_what_is_no_weight_is_refused() -> None:
-    with all_faults() as about:
-        for weight in [0, -1, 1_001, 1.5, True, "2"]:
-            with about(weight), pytest.raises(InvalidTask, match="weight"):
-                plain.using(weight=weight)
+@each_of(0, -1, 1_001, 1.5, True, "2")
+def test_what_is_no_weight_is_refused(*, weight: Any) -> None:
+    with pytest.raises(InvalidTask, match="weight"):
+        plain.using(weight=weight)

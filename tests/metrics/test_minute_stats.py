@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from pulse_django.queue.words.counters import Histogram
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now, presence
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -76,19 +77,13 @@ def bucket(seconds: float) -> str:
     return next(iter(histogram.to_json()))
 
 
-def test_the_server_and_we_choose_the_same_bucket(minute: datetime) -> None:
-    with all_faults() as about:
-        for seconds in [0.0, 0.0005, 0.001, 0.0011, 0.5, 1.0, 1.024, 4.096, 3_600.0]:
-            with about(seconds):
-                empty_tables()
-                job = make_job()
-                AttemptFactory(
-                    job=job, started_at=minute, finished_at=minute + timedelta(seconds=seconds), due_at=minute
-                )
-                Minute.objects.write(
-                    minute + timedelta(seconds=seconds) - timedelta(seconds=seconds % 60), is_latest=False
-                )
-                assert list(Minute.objects.get().signs["run_seconds"]["tests.add"]["buckets"]) == [bucket(seconds)]
+@each_of(0.0, 0.0005, 0.001, 0.0011, 0.5, 1.0, 1.024, 4.096, 3_600.0)
+def test_the_server_and_we_choose_the_same_bucket(minute: datetime, *, seconds: Any) -> None:
+    empty_tables()
+    job = make_job()
+    AttemptFactory(job=job, started_at=minute, finished_at=minute + timedelta(seconds=seconds), due_at=minute)
+    Minute.objects.write(minute + timedelta(seconds=seconds) - timedelta(seconds=seconds % 60), is_latest=False)
+    assert list(Minute.objects.get().signs["run_seconds"]["tests.add"]["buckets"]) == [bucket(seconds)]
 
 
 def test_of_a_lost_run_it_is_told_whether_its_job_got_another(minute: datetime) -> None:

@@ -35,7 +35,7 @@ from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import SMALLEST, Histogram, SignKind
 from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now, presence
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.schedules.test_declaring import declare, defined
 
@@ -118,13 +118,11 @@ class TestWhoMaySeeThem:
             assert "pulse_slots" in scrape(client, **token)
         assert len(queries) == 3
 
-    def test_a_wrong_token_opens_nothing(self, client: Client, token: dict[str, str]) -> None:
-        with all_faults() as about:
-            for said in WRONG:
-                with about(repr(said)):
-                    response = client.get("/metrics", headers={"Authorization": said})
-                    assert response.status_code == 403
-                    assert b"pulse_" not in response.content
+    @each_of(*WRONG)
+    def test_a_wrong_token_opens_nothing(self, client: Client, token: dict[str, str], *, said: Any) -> None:
+        response = client.get("/metrics", headers={"Authorization": said})
+        assert response.status_code == 403
+        assert b"pulse_" not in response.content
 
     @pytest.mark.parametrize("said", ["Bearer", "Bearer ", "Bearer x", ""])
     def test_no_token_opens_them_unless_one_is_set(self, client: Client, said: str) -> None:
@@ -368,15 +366,13 @@ class TestHistograms:
         assert list(bounds.values()) == sorted(bounds.values())
         assert number(found, "pulse_heartbeat_delay_seconds_sum") == 12.5
 
-    def test_nothing_is_counted_below_what_it_took(self) -> None:
-        with all_faults() as about:
-            for seconds in [0.0, 0.001, 0.0011, 0.0015, 0.002, 0.3, 1.024, 1.025, 1_048.0, 1_049.0, 9e5]:
-                with about(seconds):
-                    one = Histogram()
-                    one.add(seconds)
-                    least = min(float(boundary) for boundary, count in folded(one.to_json()) if count == 1)
-                    assert least >= seconds
-                    assert least <= max(2 * seconds, SMALLEST) or least == math.inf
+    @each_of(0.0, 0.001, 0.0011, 0.0015, 0.002, 0.3, 1.024, 1.025, 1_048.0, 1_049.0, 9e5)
+    def test_nothing_is_counted_below_what_it_took(self, *, seconds: Any) -> None:
+        one = Histogram()
+        one.add(seconds)
+        least = min(float(boundary) for boundary, count in folded(one.to_json()) if count == 1)
+        assert least >= seconds
+        assert least <= max(2 * seconds, SMALLEST) or least == math.inf
 
 
 class TestWithoutThePackage:

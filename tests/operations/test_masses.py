@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from pulse_django.models import Job
 from pulse_django.operations import batches as masses
 from pulse_django.operations.batches import Pace, Walk, interruptible
 from pulse_django.queue.words.job_options import NewJob
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.operations.steps import Time
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -57,16 +58,15 @@ def test_a_job_that_moves_on_before_its_batch_is_not_met(seven: list[int]) -> No
     assert (walk.met, walk.is_complete) == (4, True)
 
 
-def test_it_looks_ahead_for_some_batches_and_misses_none(seven: list[int]) -> None:
-    with all_faults() as about:
-        for limit in [None, 5, 7]:
-            with about(limit), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(masses, "AHEAD", 2)
-                batches = Batches()
-                walk = Walk(Job.objects.all(), batches, pace=Pace(batch=1), limit=limit)
-                walk.run(Time())
-                assert [job_id for [job_id] in batches] == seven[:limit]
-                assert walk.is_complete
+@each_of(None, 5, 7)
+def test_it_looks_ahead_for_some_batches_and_misses_none(seven: list[int], *, limit: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masses, "AHEAD", 2)
+        batches = Batches()
+        walk = Walk(Job.objects.all(), batches, pace=Pace(batch=1), limit=limit)
+        walk.run(Time())
+        assert [job_id for [job_id] in batches] == seven[:limit]
+        assert walk.is_complete
 
 
 def test_nothing_at_all_is_complete_at_once() -> None:
@@ -76,20 +76,17 @@ def test_nothing_at_all_is_complete_at_once() -> None:
     assert (batches, walk.is_complete) == ([], True)
 
 
-def test_a_throttle_spreads_the_work_evenly() -> None:
-    cases = [
-        (60, 500, 1, 1.0),
-        (90, 500, 1, 2 / 3),
-        (1, 500, 1, 60.0),
-        (120, 500, 2, 1.0),  # one second's worth
-        (6_000, 3, 3, 0.03),  # a smaller batch wins
-        (6_000_000, 500, 500, 0.005),
-    ]
-    with all_faults() as about:
-        for per_minute, batch, size, pause in cases:
-            with about((per_minute, batch, size, pause)):
-                pace = Pace(batch=batch, per_minute=per_minute)
-                assert (pace.at_a_time, pace.seconds_for(pace.at_a_time)) == (size, pytest.approx(pause))
+@each_of(
+    (60, 500, 1, 1.0),
+    (90, 500, 1, 2 / 3),
+    (1, 500, 1, 60.0),
+    (120, 500, 2, 1.0),  # one second's worth
+    (6_000, 3, 3, 0.03),  # a smaller batch wins
+    (6_000_000, 500, 500, 0.005),
+)
+def test_a_throttle_spreads_the_work_evenly(*, per_minute: Any, batch: Any, size: Any, pause: Any) -> None:
+    pace = Pace(batch=batch, per_minute=per_minute)
+    assert (pace.at_a_time, pace.seconds_for(pace.at_a_time)) == (size, pytest.approx(pause))
 
 
 def test_it_waits_between_batches_and_not_after_the_last(seven: list[int]) -> None:
@@ -110,17 +107,15 @@ def test_a_slow_batch_is_part_of_the_pause_and_is_not_made_up_for(seven: list[in
     assert time.waits == [0, 0.75, 0, 1]
 
 
-def test_the_first_signal_is_a_wish_the_second_an_order() -> None:
-    with all_faults() as about:
-        for number in [signal.SIGINT, signal.SIGTERM]:
-            with about(number):
-                before = signal.getsignal(number)
-                with interruptible() as stopping:
-                    os.kill(os.getpid(), number)
-                    assert stopping.wait(10)
-                    with pytest.raises(KeyboardInterrupt):
-                        os.kill(os.getpid(), number)
-                assert signal.getsignal(number) is before
+@each_of(signal.SIGINT, signal.SIGTERM)
+def test_the_first_signal_is_a_wish_the_second_an_order(*, number: Any) -> None:
+    before = signal.getsignal(number)
+    with interruptible() as stopping:
+        os.kill(os.getpid(), number)
+        assert stopping.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
 
 
 def test_outside_of_the_main_thread_no_signal_is_touched() -> None:

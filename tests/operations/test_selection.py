@@ -12,7 +12,7 @@ from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -52,18 +52,16 @@ def test_filters_narrow() -> None:
         assert {jobs[job_id] for job_id in ids(Selection(**narrowed))} == statuses, narrowed
 
 
-def test_age_is_since_the_end_or_else_since_the_creation() -> None:
-    with all_faults() as about:
-        for status, named in product([Status.PENDING, Status.COMPLETED], [True, False]):
-            with about((status, named)):
-                empty_tables()
-                column = "finished_at" if status in TERMINAL else "created_at"
-                old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
-                young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
-                statuses = (status,) if named else ()
-                assert ids(Selection(older_than=timedelta(days=1), statuses=statuses)) == {old.pk}
-                assert ids(Selection(newer_than=timedelta(days=1), statuses=statuses)) == {young.pk}
-                assert ids(Selection(older_than=timedelta(minutes=1), newer_than=timedelta(days=1))) == {young.pk}
+@each_of(*product([Status.PENDING, Status.COMPLETED], [True, False]))
+def test_age_is_since_the_end_or_else_since_the_creation(*, status: Any, named: Any) -> None:
+    empty_tables()
+    column = "finished_at" if status in TERMINAL else "created_at"
+    old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
+    young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
+    statuses = (status,) if named else ()
+    assert ids(Selection(older_than=timedelta(days=1), statuses=statuses)) == {old.pk}
+    assert ids(Selection(newer_than=timedelta(days=1), statuses=statuses)) == {young.pk}
+    assert ids(Selection(older_than=timedelta(minutes=1), newer_than=timedelta(days=1))) == {young.pk}
 
 
 def test_ids_that_do_not_match_are_told_with_their_status() -> None:

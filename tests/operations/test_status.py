@@ -19,7 +19,7 @@ from pulse_django.operations import preview
 from pulse_django.queue.database.read_only import read_only
 from pulse_django.queue.words.states import Status
 from tests.factories import WorkerFactory, make_job, now, presence
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.operations.steps import Terminal, run, run_json
 from tests.plans.fleet import ERA, past_days
 from tests.queue.steps import sql
@@ -176,37 +176,32 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.usefixtures("much_finished", "reachable")
 class TestBesideManyFinishedJobs:
-    def test_a_status_is_a_few_bounded_reads(self) -> None:
-        cases = [
-            [],
-            ["--queue", "default"],
-            ["--task", "tests.none"],
-            ["--error", "nothing like it"],
-            ["--status", "COMPLETED", "--task", "tests.none"],
-            ["--older-than", "3d"],
-            ["--newer-than", "3d", "--queue", "none"],
-        ]
-        with all_faults() as about:
-            for args in cases:
-                with about(args):
-                    with CaptureQueriesContext(connection) as seen:
-                        run("pulse_status", *args)
-                    asked = (query["sql"] for query in seen.captured_queries)
-                    reads = [sql for sql in asked if "SELECT" in sql and "set_config" not in sql]
-                    assert 0 < len(reads) <= 13
-                    for read in reads:
-                        [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {read.replace('%', '%%')}")
-                        root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
-                        scanned = [node for node in nodes(root) if node["Node Type"] == "Seq Scan"]
-                        jobs = [node for node in scanned if node["Relation Name"].startswith("pulse_django_job")]
-                        assert [
-                            node for node in jobs if node["Shared Hit Blocks"] + node["Shared Read Blocks"] > DAY
-                        ] == []
-                        # All conditions in one.
-                        most = 10_000 if "dead_letters" in read or "'latest minute'" in read else 1_000
-                        # The latest 10,000 that were completed are counted.
-                        most = 5_000 if "AS latest" in read else most
-                        assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < most, read
+    @each_of(
+        [],
+        ["--queue", "default"],
+        ["--task", "tests.none"],
+        ["--error", "nothing like it"],
+        ["--status", "COMPLETED", "--task", "tests.none"],
+        ["--older-than", "3d"],
+        ["--newer-than", "3d", "--queue", "none"],
+    )
+    def test_a_status_is_a_few_bounded_reads(self, *, args: Any) -> None:
+        with CaptureQueriesContext(connection) as seen:
+            run("pulse_status", *args)
+        asked = (query["sql"] for query in seen.captured_queries)
+        reads = [sql for sql in asked if "SELECT" in sql and "set_config" not in sql]
+        assert 0 < len(reads) <= 13
+        for read in reads:
+            [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {read.replace('%', '%%')}")
+            root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+            scanned = [node for node in nodes(root) if node["Node Type"] == "Seq Scan"]
+            jobs = [node for node in scanned if node["Relation Name"].startswith("pulse_django_job")]
+            assert [node for node in jobs if node["Shared Hit Blocks"] + node["Shared Read Blocks"] > DAY] == []
+            # All conditions in one.
+            most = 10_000 if "dead_letters" in read or "'latest minute'" in read else 1_000
+            # The latest 10,000 that were completed are counted.
+            most = 5_000 if "AS latest" in read else most
+            assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < most, read
 
     def test_completed_jobs_are_estimated_and_marked_so(self) -> None:
         counts = {count["status"]: count for count in run_json("pulse_status")["statuses"]}

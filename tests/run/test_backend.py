@@ -33,7 +33,7 @@ from pulse_django.tasks import PulseTask, task
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
 from testproject.shop import tasks
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 
 try:
     from django.tasks import task as django_task
@@ -213,11 +213,10 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
 
 
 class TestDeclaration:
-    def test_impossible_options_are_refused_where_they_are_written(self) -> None:
-        with all_faults() as about:
-            for options, message in IMPOSSIBLE:
-                with about(message), pytest.raises(InvalidTask, match=message):
-                    task(**options)(plain)
+    @each_of(*IMPOSSIBLE)
+    def test_impossible_options_are_refused_where_they_are_written(self, *, options: Any, message: Any) -> None:
+        with pytest.raises(InvalidTask, match=message):
+            task(**options)(plain)
 
     def test_async_handlers_cannot_be_atomic_or_isolated(self) -> None:
         for options in ({"atomic": True}, {"isolation": "process"}):
@@ -283,16 +282,14 @@ class TestRegistry:
         assert job.result == "hello"
         assert (key_of(tasks.echo), key_of(tasks.add)) == ("shop.echo", "testproject.shop.tasks.add")
 
-    def test_an_unknown_task_is_never_imported(self) -> None:
-        with all_faults() as about:
-            for name in NEVER_IMPORTED:
-                with about(name):
-                    before = set(sys.modules)
-                    job = make_job(task=name)
-                    run_job(job)
-                    assert set(sys.modules) - before == set()
-                    job.refresh_from_db()
-                    assert job.status == Status.PENDING
+    @each_of(*NEVER_IMPORTED)
+    def test_an_unknown_task_is_never_imported(self, *, name: Any) -> None:
+        before = set(sys.modules)
+        job = make_job(task=name)
+        run_job(job)
+        assert set(sys.modules) - before == set()
+        job.refresh_from_db()
+        assert job.status == Status.PENDING
 
     def test_an_unknown_task_waits_for_a_worker_that_knows_it_and_costs_nothing(self) -> None:
         job = make_job(task="not.yet.deployed", max_attempts=1)

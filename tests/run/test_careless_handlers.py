@@ -23,7 +23,7 @@ from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
 from testproject.shop.models import Invoice, Order
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.rival import Rival
 from tests.run import more
 from tests.run.test_handlers import claimed_run, context_of
@@ -196,8 +196,7 @@ class TestFencing:
         with pytest.raises(StaleToken):
             fenced_update(Order.objects.using("default"), older.claim, state="open")
 
-    def test_a_resource_must_have_a_name(self) -> None:
-        with all_faults() as about:
-            for resource in ["", "x" * 201, "nul\x00", "\ud800", 5]:
-                with about(repr(resource)[:20]), pytest.raises(ValueError, match="resource"):
-                    fence(resource, Zombie(make_job()).claim)
+    @each_of("", "x" * 201, "nul\x00", "\ud800", 5)
+    def test_a_resource_must_have_a_name(self, *, resource: Any) -> None:
+        with pytest.raises(ValueError, match="resource"):
+            fence(resource, Zombie(make_job()).claim)

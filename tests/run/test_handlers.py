@@ -28,7 +28,7 @@ from testproject.shop import tasks
 from testproject.shop.models import Invoice, Order
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql, success
 from tests.rival import Rival
 from tests.run import more  # noqa: F401 - registers its tasks
@@ -47,14 +47,12 @@ def claimed_run(job: Any) -> Run:
 
 
 class TestOutcomes:
-    def test_trouble_while_reporting_still_ends_the_run(self) -> None:
-        with all_faults() as about:
-            for trouble in ["RecursionError", "MemoryError", "SystemExit", "BufferError"]:
-                with about(trouble):
-                    empty_tables()
-                    job = make_job(task="tests.run.more.cannot_be_told", args=[trouble])
-                    assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
-                    assert trouble in Attempt.objects.get().message
+    @each_of("RecursionError", "MemoryError", "SystemExit", "BufferError")
+    def test_trouble_while_reporting_still_ends_the_run(self, *, trouble: Any) -> None:
+        empty_tables()
+        job = make_job(task="tests.run.more.cannot_be_told", args=[trouble])
+        assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
+        assert trouble in Attempt.objects.get().message
 
     def test_arguments_that_cannot_be_read_are_a_failure_of_their_own_job(self) -> None:
         job = make_job(task="shop.echo")

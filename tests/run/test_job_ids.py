@@ -23,7 +23,7 @@ from pulse_django.run.registry import TaskResultDoesNotExist
 from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -84,11 +84,9 @@ def test_for_django_what_is_no_id_is_the_id_of_no_result() -> None:
                 refuses(None, partial(backend.get_result, wrong), TaskResultDoesNotExist)
 
 
-def test_an_id_is_a_whole_number_or_its_digits() -> None:
-    with all_faults() as about:
-        for right in [1, "1", 7, "10", MAX_ID, str(MAX_ID)]:
-            with about(repr(right)):
-                assert job_id_of(right) == int(right)
+@each_of(1, "1", 7, "10", MAX_ID, str(MAX_ID))
+def test_an_id_is_a_whole_number_or_its_digits(*, right: Any) -> None:
+    assert job_id_of(right) == int(right)
 
 
 def test_a_text_is_no_collection_of_ids_and_an_id_that_no_job_has_is_an_answer() -> None:

@@ -21,7 +21,7 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import assert_enqueued
 from testproject.shop.models import Order
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import claim_one
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -107,14 +107,12 @@ UNSTORABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_stored_is_refused_where_it_is_said() -> None:
-    with all_faults() as about:
-        for options, message in UNSTORABLE:
-            with about(message):
-                with pytest.raises(InvalidTask, match=message.replace("[", r"\[")):
-                    send.using(**options)
-                with pytest.raises(InvalidTask):
-                    task(name="labels.wrong", **options)(lambda: None)
+@each_of(*UNSTORABLE)
+def test_what_cannot_be_stored_is_refused_where_it_is_said(*, options: Any, message: Any) -> None:
+    with pytest.raises(InvalidTask, match=message.replace("[", r"\[")):
+        send.using(**options)
+    with pytest.raises(InvalidTask):
+        task(name="labels.wrong", **options)(lambda: None)
 
 
 UNSTORABLE_META: list[tuple[Any, str]] = [
@@ -125,11 +123,10 @@ UNSTORABLE_META: list[tuple[Any, str]] = [
 ]
 
 
-def test_meta_that_cannot_be_stored_is_refused() -> None:
-    with all_faults() as about:
-        for meta, message in UNSTORABLE_META:
-            with about(message), pytest.raises(InvalidTask, match=message):
-                send.using(meta=meta)
+@each_of(*UNSTORABLE_META)
+def test_meta_that_cannot_be_stored_is_refused(*, meta: Any, message: Any) -> None:
+    with pytest.raises(InvalidTask, match=message):
+        send.using(meta=meta)
 
 
 def test_an_instant_in_a_declaration_and_a_wrong_type_are_refused() -> None:

@@ -27,7 +27,7 @@ from pulse_django.testing import drain, run_job
 from tests.crash.processes import ROOT
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.run.test_handlers import claimed_run
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -76,16 +76,17 @@ WAYS = [  # middleware, what the handler does, and what becomes of its job
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_middleware_lets_through_or_replaces_decides(kind: str) -> None:
-    with all_faults() as about:
-        for names, does, status, outcome, error in WAYS:
-            with about((names, does)), around(*names):
-                empty_tables()
-                assert run(make_job(task=f"tests.run.more.{does}_{kind}", max_attempts=1)) == status
-                attempt = Attempt.objects.get()
-                said = f"{attempt.error_class}: {attempt.message}" if error else ""
-                assert (attempt.outcome, said) == (outcome, error)
-                assert Job.objects.get().result == ("done" if does == "returns" else None)
+@each_of(*WAYS)
+def test_what_middleware_lets_through_or_replaces_decides(
+    kind: str, *, names: Any, does: Any, status: Any, outcome: Any, error: Any
+) -> None:
+    with around(*names):
+        empty_tables()
+        assert run(make_job(task=f"tests.run.more.{does}_{kind}", max_attempts=1)) == status
+        attempt = Attempt.objects.get()
+        said = f"{attempt.error_class}: {attempt.message}" if error else ""
+        assert (attempt.outcome, said) == (outcome, error)
+        assert Job.objects.get().result == ("done" if does == "returns" else None)
 
 
 NO_MIDDLEWARE = {

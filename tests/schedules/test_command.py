@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
@@ -13,7 +14,7 @@ from pulse_django import Cron, Every, task
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.schedules.verbs import clock
 from pulse_django.testing import run_schedules
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.operations.steps import run, run_json
 
 HOUR = timedelta(hours=1)
@@ -62,11 +63,10 @@ class TestTheCommand:
         assert call_json("resume", "nightly")["resumed"] is False
         assert call_json()["schedules"][0]["state"] == "active"
 
-    def test_a_name_that_there_is_not(self) -> None:
-        with all_faults() as about:
-            for act in ["next", "run", "pause", "resume"]:
-                with about(act), pytest.raises(CommandError, match="No schedule is called 'another'"):
-                    call(act, "another")
+    @each_of("next", "run", "pause", "resume")
+    def test_a_name_that_there_is_not(self, *, act: Any) -> None:
+        with pytest.raises(CommandError, match="No schedule is called 'another'"):
+            call(act, "another")
 
     def test_a_part_of_a_name_is_met_with_the_whole(self) -> None:
         Schedule.objects.create(name="shop.tasks.cleanup", task=counted, timing=Cron("0 3 * * *"))

@@ -15,7 +15,7 @@ from pulse_django.models import Schedule
 from pulse_django.schedules.imports import Found, from_celery_beat
 from pulse_django.schedules.timings import next_of
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.operations.steps import run
 from tests.queue.steps import sql
 
@@ -98,21 +98,18 @@ class TestCeleryBeat:
             "higher priorities run first, as in RabbitMQ; in Redis it was lower ones",
         )
 
-    def test_what_cannot_be_said_here_says_why(self) -> None:
-        cases = [
-            ({"every": (15, "minutes"), "one_off": True}, "runs once"),
-            ({}, "follows the sun"),
-            ({"cron": ("0", "3", "1-7", "*", "mon", "UTC")}, "fit both fields"),
-            ({"cron": ("61", "3", "*", "*", "*", "UTC")}, "Bad minute"),
-            ({"every": (100, "microseconds")}, "not between"),
-            ({"every": (15, "minutes"), "args": "no json"}, "Expecting value"),
-            ({"every": (15, "minutes"), "kwargs": "[1]"}, "no dict"),
-        ]
-        with all_faults() as about:
-            for fields, why in cases:
-                with about((fields, why)):
-                    empty_tables()
-                    assert why in beat_task("odd", **fields).why_not
+    @each_of(
+        ({"every": (15, "minutes"), "one_off": True}, "runs once"),
+        ({}, "follows the sun"),
+        ({"cron": ("0", "3", "1-7", "*", "mon", "UTC")}, "fit both fields"),
+        ({"cron": ("61", "3", "*", "*", "*", "UTC")}, "Bad minute"),
+        ({"every": (100, "microseconds")}, "not between"),
+        ({"every": (15, "minutes"), "args": "no json"}, "Expecting value"),
+        ({"every": (15, "minutes"), "kwargs": "[1]"}, "no dict"),
+    )
+    def test_what_cannot_be_said_here_says_why(self, *, fields: Any, why: Any) -> None:
+        empty_tables()
+        assert why in beat_task("odd", **fields).why_not
 
     def test_the_command_lists_and_creates_once(self) -> None:
         beat_task("nightly", cron=("0", "3", "*", "*", "*", "Europe/Berlin"), kwargs='{"number": 7}')

@@ -25,7 +25,7 @@ from pulse_django.schedules.verbs import clock
 from tests.console.staff import staff
 from tests.console.staff import text as page
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -93,15 +93,10 @@ class TestTheList:
         with django_assert_max_num_queries(12):
             client.get(url("changelist"))
 
-    def test_states_can_be_filtered(self) -> None:
-        with all_faults() as about:
-            for state in ["paused", "gone", "changed"]:
-                with about(state), undone():
-                    nightly()
-                    assert (
-                        "nightly"
-                        not in page(staff(*MAY_CHANGE), f"{url('changelist')}?state={state}").split("result_list")[-1]
-                    )
+    @each_of("paused", "gone", "changed", around=undone)
+    def test_states_can_be_filtered(self, *, state: Any) -> None:
+        nightly()
+        assert "nightly" not in page(staff(*MAY_CHANGE), f"{url('changelist')}?state={state}").split("result_list")[-1]
 
 
 class TestThePage:
@@ -213,21 +208,19 @@ class TestEditing:
         User.objects.all().delete()
         assert "July 1, 2031, 2 p.m." in page(staff("pulse_view_schedules"), address)
 
-    def test_what_could_never_run_is_refused_on_the_page(self) -> None:
-        cases = [
-            ({"cron": "61 * * * *"}, "Bad minute"),
-            ({"tz": "Nowhere/Land"}, "is no time zone"),
-            ({"kwargs": '{"colour": "red"}'}, "colour"),
-            ({"every": "01:00:00"}, "either cron or every"),
-            ({"cron": "0 0 30 2 *"}, "never due|Bad day"),
-        ]
-        with all_faults() as about:
-            for fields, says in cases:
-                with about((fields, says)), undone():
-                    response = staff(*MAY_CHANGE).post(url("add"), form(**fields))
-                    assert response.status_code == 200
-                    assert re.search(says, response.content.decode())
-                    assert Schedule.objects.count() == 0
+    @each_of(
+        ({"cron": "61 * * * *"}, "Bad minute"),
+        ({"tz": "Nowhere/Land"}, "is no time zone"),
+        ({"kwargs": '{"colour": "red"}'}, "colour"),
+        ({"every": "01:00:00"}, "either cron or every"),
+        ({"cron": "0 0 30 2 *"}, "never due|Bad day"),
+        around=undone,
+    )
+    def test_what_could_never_run_is_refused_on_the_page(self, *, fields: Any, says: Any) -> None:
+        response = staff(*MAY_CHANGE).post(url("add"), form(**fields))
+        assert response.status_code == 200
+        assert re.search(says, response.content.decode())
+        assert Schedule.objects.count() == 0
 
     def test_a_change_of_a_schedule_of_the_code_is_an_override_with_who_and_why(self) -> None:
         schedule = from_code()

@@ -23,7 +23,7 @@ from pulse_django.schedules.timings import Missed, Overlap
 from pulse_django.schedules.verbs import clock
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -153,16 +153,13 @@ class TestOverlap:
         schedule.refresh_from_db()
         return schedule
 
-    def test_while_the_last_job_is_not_finished(self) -> None:
-        cases = [("allow", "FIRED", 2), ("skip", "OVERLAP", 1), ("wait", "WAITING", 1)]
-        with all_faults() as about:
-            for overlap, outcome, jobs in cases:
-                with about((overlap, outcome, jobs)):
-                    empty_tables()
-                    schedule = self.fired(overlap)
-                    tick_due("default", until=schedule.next_at)
-                    assert ticks_of(schedule) == ["FIRED", outcome]
-                    assert Job.objects.count() == jobs
+    @each_of(("allow", "FIRED", 2), ("skip", "OVERLAP", 1), ("wait", "WAITING", 1))
+    def test_while_the_last_job_is_not_finished(self, *, overlap: Any, outcome: Any, jobs: Any) -> None:
+        empty_tables()
+        schedule = self.fired(overlap)
+        tick_due("default", until=schedule.next_at)
+        assert ticks_of(schedule) == ["FIRED", outcome]
+        assert Job.objects.count() == jobs
 
     def test_a_tick_that_waits_fires_when_the_last_job_is_finished(self) -> None:
         schedule = self.fired("wait")
@@ -259,35 +256,35 @@ class TestPausesAndChanges:
         assert Tick.objects.first().note == "the schedule was changed before this tick was decided"  # type: ignore[union-attr]
         assert tick_due("default").schedules == 0
 
-    def test_each_edit_with_each_policy(self) -> None:
-        with all_faults() as about:
-            for missed, overlap, grace, is_paused, edit in product(
-                list(Missed), list(Overlap), [None, 90 * MINUTE], [False, True], ["none", "arguments", "time"]
-            ):
-                with about((missed, overlap, grace, is_paused, edit)):
-                    empty_tables()
-                    timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
-                    schedule = make(timing=timing, since=3 * HOUR)
-                    first, end = schedule.next_at, now()
-                    assert first is not None
-                    decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
-                    expected = [tick.outcome.value for tick in decided.ticks]
-                    if is_paused:
-                        Schedule.objects.pause(schedule.pk, reason="no")
-                        schedule.refresh_from_db()
-                    if edit == "arguments":
-                        schedule.kwargs = {"customer": 9}
-                    elif edit == "time":
-                        schedule.every = 2 * HOUR
-                        expected = ["MISSED"] * len(expected)
-                    if edit != "none":
-                        schedule.save(by="ada")
-                    tick_due("default", until=end)
-                    assert ticks_of(schedule) == expected
-                    assert Job.objects.count() == expected.count("FIRED")
-                    schedule.refresh_from_db()
-                    assert schedule.next_at is not None
-                    assert schedule.next_at > end
+    @each_of(
+        *product(list(Missed), list(Overlap), [None, 90 * MINUTE], [False, True], ["none", "arguments", "time"]),
+    )
+    def test_each_edit_with_each_policy(
+        self, *, missed: Any, overlap: Any, grace: Any, is_paused: Any, edit: Any
+    ) -> None:
+        empty_tables()
+        timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
+        schedule = make(timing=timing, since=3 * HOUR)
+        first, end = schedule.next_at, now()
+        assert first is not None
+        decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
+        expected = [tick.outcome.value for tick in decided.ticks]
+        if is_paused:
+            Schedule.objects.pause(schedule.pk, reason="no")
+            schedule.refresh_from_db()
+        if edit == "arguments":
+            schedule.kwargs = {"customer": 9}
+        elif edit == "time":
+            schedule.every = 2 * HOUR
+            expected = ["MISSED"] * len(expected)
+        if edit != "none":
+            schedule.save(by="ada")
+        tick_due("default", until=end)
+        assert ticks_of(schedule) == expected
+        assert Job.objects.count() == expected.count("FIRED")
+        schedule.refresh_from_db()
+        assert schedule.next_at is not None
+        assert schedule.next_at > end
 
     def test_a_change_of_the_arguments_keeps_what_is_due_and_an_old_copy_does_not_undo_a_tick(self) -> None:
         schedule = make(since=SECOND)
@@ -336,26 +333,23 @@ class TestOneBadSchedule:
         assert tick_due("default").schedules == 0
         assert ticks_of(schedule) == []
 
-    def test_what_can_never_run_is_refused_and_the_others_fire(self) -> None:
-        cases: list[tuple[dict[str, Any], str]] = [
-            ({"task": "nobody.knows"}, "nobody.knows"),
-            ({"kwargs": {"colour": "red"}}, "colour"),
-            ({"cron": "no cron", "every": None, "tz": "UTC"}, ""),
-            ({"cron": "0 3 * * *", "every": None, "tz": "Nowhere/Land"}, ""),
-            ({"args": "text"}, ""),
-            ({"kwargs": [1]}, ""),
-            ({"missed": "maybe"}, ""),
-            ({"every": timedelta(0)}, ""),
-        ]
-        with all_faults() as about:
-            for values, note in cases:
-                with about(values):
-                    empty_tables()
-                    bad, good = make("bad", since=SECOND), make("good", since=SECOND)
-                    Schedule.objects.filter(pk=bad.pk).update(**values)
-                    tick_due("default")
-                    assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
-                    assert note in Tick.objects.get(schedule=bad).note
+    @each_of(
+        ({"task": "nobody.knows"}, "nobody.knows"),
+        ({"kwargs": {"colour": "red"}}, "colour"),
+        ({"cron": "no cron", "every": None, "tz": "UTC"}, ""),
+        ({"cron": "0 3 * * *", "every": None, "tz": "Nowhere/Land"}, ""),
+        ({"args": "text"}, ""),
+        ({"kwargs": [1]}, ""),
+        ({"missed": "maybe"}, ""),
+        ({"every": timedelta(0)}, ""),
+    )
+    def test_what_can_never_run_is_refused_and_the_others_fire(self, *, values: Any, note: Any) -> None:
+        empty_tables()
+        bad, good = make("bad", since=SECOND), make("good", since=SECOND)
+        Schedule.objects.filter(pk=bad.pk).update(**values)
+        tick_due("default")
+        assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
+        assert note in Tick.objects.get(schedule=bad).note
 
     def test_a_job_that_the_table_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A batch that fails is decided one by one."""

@@ -37,7 +37,7 @@ from pulse_django.testing import (
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.shards.conftest import empty_shards
 from tests.two_databases import SECOND, SHARDS
 
@@ -156,24 +156,22 @@ class TestIds:
 
 
 class TestCalls:
-    def test_every_call_reaches_the_job_that_is_named(self) -> None:
-        with all_faults() as about:
-            for using, spell in product([{}, {"using": SECOND}], [str, int]):
-                with about((spell.__name__, using)):
-                    empty_shards()
-                    [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
-                    job = Job.objects.using(SECOND).get(pk=first)
-                    named = spell(job.pk)
-                    assert api.get(named, **using).args == [1, 1]
-                    assert api.progress(named, **using) is None
-                    assert api.cancel(named, reason="no", **using).cancelled == {first}
-                    assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
-                    run = claimed(Job.objects.using(SECOND).get(pk=second))
-                    named = spell(second)
-                    assert set(api.release(named, **using).accepted) == {run.claim.lease}
-                    in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
-                    assert api.retry(named, **using).revived == {second}
-                    assert not Job.objects.exists()
+    @each_of(*product([{}, {"using": SECOND}], [str, int]))
+    def test_every_call_reaches_the_job_that_is_named(self, *, using: Any, spell: Any) -> None:
+        empty_shards()
+        [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
+        job = Job.objects.using(SECOND).get(pk=first)
+        named = spell(job.pk)
+        assert api.get(named, **using).args == [1, 1]
+        assert api.progress(named, **using) is None
+        assert api.cancel(named, reason="no", **using).cancelled == {first}
+        assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
+        run = claimed(Job.objects.using(SECOND).get(pk=second))
+        named = spell(second)
+        assert set(api.release(named, **using).accepted) == {run.claim.lease}
+        in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
+        assert api.retry(named, **using).revived == {second}
+        assert not Job.objects.exists()
 
     def test_a_handler_that_gives_numbers_means_its_own_database(self) -> None:
         run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))

@@ -26,7 +26,7 @@ from pulse_django.worker.executors.connection_cleanup import (
 )
 from pulse_django.worker.executors.event_loop import OrmThreads, ThreadOfRun
 from tests.crash.workers import wait_until
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.proxy import LateProxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,11 +100,10 @@ def max_age(seconds: int | None) -> Iterator[None]:
         settings["CONN_MAX_AGE"] = before
 
 
-def test_a_connection_is_kept() -> None:
-    with all_faults() as about:
-        for seconds in [0, None, 60]:
-            with about(seconds), handler_thread() as thread, max_age(seconds):
-                assert len({thread.call(session) for _ in range(5)}) == 1
+@each_of(0, None, 60)
+def test_a_connection_is_kept(*, seconds: Any) -> None:
+    with handler_thread() as thread, max_age(seconds):
+        assert len({thread.call(session) for _ in range(5)}) == 1
 
 
 def test_a_connection_that_is_too_old_is_closed(thread: HandlerThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +146,10 @@ def set_and_ask(thread: HandlerThread, left: str) -> None:
         assert thread.call(session) == first
 
 
-def test_what_a_handler_sets_is_reset_and_its_connection_kept() -> None:
-    with all_faults() as about:
-        for left in STATEMENTS:
-            with about(left), handler_thread() as thread:
-                set_and_ask(thread, left)
+@each_of(*STATEMENTS)
+def test_what_a_handler_sets_is_reset_and_its_connection_kept(*, left: Any) -> None:
+    with handler_thread() as thread:
+        set_and_ask(thread, left)
 
 
 def enter_atomic() -> None:
@@ -189,22 +187,21 @@ UNTIDY: dict[str, Callable[[], object]] = {
 }
 
 
-def test_a_connection_that_cannot_be_reset_is_closed() -> None:
-    with all_faults() as about:
-        for left, handler in UNTIDY.items():
-            with about(left), handler_thread() as thread:
-                first = thread.call(session)
-                thread.call(handler)
-                assert thread.call(session) != first
-                assert thread.call(
-                    lambda: (
-                        connection.get_autocommit(),
-                        connection.in_atomic_block,
-                        connection.execute_wrappers,
-                        connection.connection.isolation_level,
-                    )
-                ) == (True, False, [], None)
-                wait_until_gone(first)
+@each_of(*UNTIDY.items())
+def test_a_connection_that_cannot_be_reset_is_closed(*, left: Any, handler: Any) -> None:
+    with handler_thread() as thread:
+        first = thread.call(session)
+        thread.call(handler)
+        assert thread.call(session) != first
+        assert thread.call(
+            lambda: (
+                connection.get_autocommit(),
+                connection.in_atomic_block,
+                connection.execute_wrappers,
+                connection.connection.isolation_level,
+            )
+        ) == (True, False, [], None)
+        wait_until_gone(first)
 
 
 def wait_until_gone(pid: int) -> None:

@@ -33,7 +33,7 @@ from pulse_django.worker.watchdog import Watchdog
 from tests.crash.workers import wait_until
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.worker.steps import claimer_for, reporter_for
 
@@ -77,34 +77,29 @@ def raise_state(state: str) -> None:
     sql(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = 'as a test wanted'; END $$")
 
 
-def test_every_sqlstate_has_a_meaning() -> None:
-    with all_faults() as about:
-        for state, fault in STATES.items():
-            with about(state):
-                with pytest.raises(DatabaseError) as raised:
-                    raise_state(state)
-                assert sqlstate_of(raised.value) == state
-                assert fault_of(raised.value) is fault
+@each_of(*STATES.items())
+def test_every_sqlstate_has_a_meaning(*, state: Any, fault: Any) -> None:
+    with pytest.raises(DatabaseError) as raised:
+        raise_state(state)
+    assert sqlstate_of(raised.value) == state
+    assert fault_of(raised.value) is fault
 
 
-def test_real_trouble_is_recognised() -> None:
-    cases = [
-        ("BEGIN READ ONLY; DELETE FROM pulse_django_job", DatabaseFault.CUT_OFF),
-        ("SET statement_timeout = 20; SELECT pg_sleep(5)", DatabaseFault.BUSY),
-        ("SELECT pg_terminate_backend(pg_backend_pid())", DatabaseFault.CUT_OFF),
-        ("SELECT 1 FROM no_such_table", DatabaseFault.CHANGING),
-        ("SELECT no_such_column FROM pulse_django_job", DatabaseFault.CHANGING),
-        ("SELECT 1 / 0", DatabaseFault.MISTAKE),
-    ]
-    with all_faults() as about:
-        for statement, fault in cases:
-            with about(statement):
-                try:
-                    with pytest.raises(Error) as raised:
-                        sql(statement)
-                    assert fault_of(raised.value) is fault
-                finally:
-                    connection.close()
+@each_of(
+    ("BEGIN READ ONLY; DELETE FROM pulse_django_job", DatabaseFault.CUT_OFF),
+    ("SET statement_timeout = 20; SELECT pg_sleep(5)", DatabaseFault.BUSY),
+    ("SELECT pg_terminate_backend(pg_backend_pid())", DatabaseFault.CUT_OFF),
+    ("SELECT 1 FROM no_such_table", DatabaseFault.CHANGING),
+    ("SELECT no_such_column FROM pulse_django_job", DatabaseFault.CHANGING),
+    ("SELECT 1 / 0", DatabaseFault.MISTAKE),
+)
+def test_real_trouble_is_recognised(*, statement: Any, fault: Any) -> None:
+    try:
+        with pytest.raises(Error) as raised:
+            sql(statement)
+        assert fault_of(raised.value) is fault
+    finally:
+        connection.close()
 
 
 def test_a_server_that_is_not_there_and_a_connection_that_was_cut_are_cut_off() -> None:

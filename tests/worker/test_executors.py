@@ -20,7 +20,7 @@ from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.crash.workers import Trace, Workers, is_alive, wait_until
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.worker import handlers
 
 # A slot for each job: a claim that waits for one for 2 s goes back, and such an attempt has no handler.
@@ -169,20 +169,20 @@ def test_a_result_is_stored(stories: Stories, executor: str) -> None:
     assert len(story.traces("ran")) == 1
 
 
-def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor, kind in product(handlers.EXECUTORS, RAISED):
-            with about((executor, kind)):
-                story = stories[executor, f"raises {kind}"]
-                [attempt] = story.attempts
-                assert (story.job.status, story.job.last_error) == (
-                    Status.DEAD_LETTERED,
-                    f"{kind}: no [handlers.py:raises]",
-                )
-                assert (attempt.outcome, attempt.error_class) == ("FAILED", f"builtins.{kind}")
-                assert attempt.message == "no"
-                assert "in raises" in attempt.traceback
-                assert f"{kind}: no" in attempt.traceback
+@each_of(*product(handlers.EXECUTORS, RAISED))
+def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(
+    stories: Stories, *, executor: Any, kind: Any
+) -> None:
+    story = stories[executor, f"raises {kind}"]
+    [attempt] = story.attempts
+    assert (story.job.status, story.job.last_error) == (
+        Status.DEAD_LETTERED,
+        f"{kind}: no [handlers.py:raises]",
+    )
+    assert (attempt.outcome, attempt.error_class) == ("FAILED", f"builtins.{kind}")
+    assert attempt.message == "no"
+    assert "in raises" in attempt.traceback
+    assert f"{kind}: no" in attempt.traceback
 
 
 @of_each_executor

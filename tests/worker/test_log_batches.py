@@ -14,7 +14,7 @@ from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugT
 
 from pulse_django.run.django_log import DeferredRecord, Place
 from pulse_django.worker.logs import Plain, write_all
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 
 class Counting(io.StringIO):
@@ -170,30 +170,27 @@ class TestLinesWithoutRecords:
                         write_all([(logger, recordless)])
                     assert stream.getvalue() == expected * 2
 
-    def test_a_record_is_made_where_something_reads_it(self) -> None:
-        reasons = ["a filter", "a formatter", "a handler", "an error", "a format", "disabled"]
-        with all_faults() as about:
-            for reason in reasons:
-                with about(reason):
-                    logger = self.new_logger()
-                    logger.addHandler(plain := handler(stream := Counting()))
-                    line = self.line()
-                    if reason == "a filter":
-                        plain.addFilter(lambda record: record.job_id == 7)
-                    elif reason == "a formatter":
-                        plain.setFormatter(Shouting())
-                    elif reason == "a handler":
-                        logger.addHandler(logging.NullHandler())
-                    elif reason == "an error":
-                        line.error = ValueError("that was it")
-                    elif reason == "a format":
-                        plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
-                    else:
-                        logger.disabled = True
-                    write_all([(logger, line)])
-                    text = stream.getvalue()
-                    assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
-                    assert ("that was it" in text) == (reason == "an error")
+    @each_of("a filter", "a formatter", "a handler", "an error", "a format", "disabled")
+    def test_a_record_is_made_where_something_reads_it(self, *, reason: Any) -> None:
+        logger = self.new_logger()
+        logger.addHandler(plain := handler(stream := Counting()))
+        line = self.line()
+        if reason == "a filter":
+            plain.addFilter(lambda record: record.job_id == 7)
+        elif reason == "a formatter":
+            plain.setFormatter(Shouting())
+        elif reason == "a handler":
+            logger.addHandler(logging.NullHandler())
+        elif reason == "an error":
+            line.error = ValueError("that was it")
+        elif reason == "a format":
+            plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
+        else:
+            logger.disabled = True
+        write_all([(logger, line)])
+        text = stream.getvalue()
+        assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
+        assert ("that was it" in text) == (reason == "an error")
 
     def test_a_value_that_cannot_be_shown_costs_its_line_and_no_other(self, logger: logging.Logger) -> None:
         class Unshowable:

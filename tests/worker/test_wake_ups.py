@@ -34,7 +34,7 @@ from pulse_django.worker.run_events import RunEvents
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import LONG_LEASE, Workers, wait_until
 from tests.factories import make_job, now, presence
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.worker import handlers
 from tests.worker.steps import claimer_for
 
@@ -176,28 +176,24 @@ class TestWhoIsWoken:
                     assert wake_up.after(0, 5) is None
         assert WakeUp.new(ANY_QUEUE).payload == ANY_QUEUE
 
-    def test_what_is_written_is_read(self) -> None:
-        with all_faults() as about:
-            for queue in ["mail", "a.b", "1.2", "über\nmorgen"]:
-                with about(queue):
-                    wake_up = WakeUp.new(queue)._replace(first=6)
-                    assert WakeUp.read(wake_up.payload) == wake_up
+    @each_of("mail", "a.b", "1.2", "über\nmorgen")
+    def test_what_is_written_is_read(self, *, queue: Any) -> None:
+        wake_up = WakeUp.new(queue)._replace(first=6)
+        assert WakeUp.read(wake_up.payload) == wake_up
 
-    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self) -> None:
-        with all_faults() as about:
-            for total in [*range(1, 20), 1_000]:
-                with about(total):
-                    first = WakeUp.new("mail")
-                    said, woken = [first], []  # type: ignore[var-annotated]
-                    for steps in range(12):
-                        places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
-                        now = [(one, place) for one, place in places if place is not None]
-                        assert steps or len(now) == min(2, total)
-                        woken += [place for _, place in now]
-                        said = [following for one, place in now if (following := one.after(place, total)) is not None]
-                        said = [WakeUp.read(one.payload) for one in said]
-                    assert sorted(woken) == list(range(total))
-                    assert said == []
+    @each_of(*range(1, 20), 1_000)
+    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self, *, total: Any) -> None:
+        first = WakeUp.new("mail")
+        said, woken = [first], []  # type: ignore[var-annotated]
+        for steps in range(12):
+            places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
+            now = [(one, place) for one, place in places if place is not None]
+            assert steps or len(now) == min(2, total)
+            woken += [place for _, place in now]
+            said = [following for one, place in now if (following := one.after(place, total)) is not None]
+            said = [WakeUp.read(one.payload) for one in said]
+        assert sorted(woken) == list(range(total))
+        assert said == []
 
     def test_over_time_all_are_woken_alike(self) -> None:
         woken = Counter(
@@ -296,17 +292,14 @@ class TestReports:
         assert (here, everywhere) == (told, notified)
 
 
-def test_jobs_that_are_due_soon_wake_workers() -> None:
-    cases = [
-        (None, True),
-        (timedelta(seconds=2), True),
-        (timedelta(hours=1), False),
-        (datetime(2031, 1, 1, tzinfo=UTC), True),  # the database has the clock: a worker finds out
-    ]
-    with all_faults() as about:
-        for run_after, is_soon in cases:
-            with about((run_after, is_soon)):
-                assert is_due_soon(run_after) == is_soon
+@each_of(
+    (None, True),
+    (timedelta(seconds=2), True),
+    (timedelta(hours=1), False),
+    (datetime(2031, 1, 1, tzinfo=UTC), True),  # the database has the clock: a worker finds out,
+)
+def test_jobs_that_are_due_soon_wake_workers(*, run_after: Any, is_soon: Any) -> None:
+    assert is_due_soon(run_after) == is_soon
 
 
 def test_workers_are_notified_after_the_commit_in_another_transaction_and_once_in_a_moment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -23,7 +24,7 @@ from pulse_django.workflows.console.shown import NODE_KINDS, draw, draw_layers
 from pulse_django.workflows.reading import graph as graphs
 from pulse_django.workflows.reading.facts import AWAITED, SENT, STATES, Edge, Graph, GraphNode
 from tests.console.staff import staff, text
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 from tests.workflows.tasks import BROKEN, approved, note, stepwise
@@ -205,14 +206,12 @@ class TestActs:
         assert placed.row.paused_at is None
         assert "Nothing was changed" in act(client, placed, "resume")
 
-    def test_each_needs_its_permission(self) -> None:
-        with all_faults() as about:
-            for name in ["cancel", "retry", "approve", "pause", "resume"]:
-                with about(name), undone():
-                    placed = order().enqueue()
-                    url = reverse("admin:pulse_django_storedbatch_act", args=[placed.id, name])
-                    assert staff(*VIEW).post(url, {f"{name}-reason": "x", f"{name}-runs": 1}).status_code == 403
-                    assert StoredBatch.objects.get().cancelled_at is None
+    @each_of("cancel", "retry", "approve", "pause", "resume", around=undone)
+    def test_each_needs_its_permission(self, *, name: Any) -> None:
+        placed = order().enqueue()
+        url = reverse("admin:pulse_django_storedbatch_act", args=[placed.id, name])
+        assert staff(*VIEW).post(url, {f"{name}-reason": "x", f"{name}-runs": 1}).status_code == 403
+        assert StoredBatch.objects.get().cancelled_at is None
 
     def test_what_has_changed_meanwhile_is_left_alone(self) -> None:
         placed = order().enqueue()

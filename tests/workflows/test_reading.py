@@ -21,7 +21,7 @@ from pulse_django.workflows import reading as workflows
 from pulse_django.workflows.reading.facts import BatchFacts, Edge, Graph, GraphNode, critical_path, layers_of
 from tests.database import empty_tables
 from tests.factories import now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, approved, note
 
@@ -95,16 +95,14 @@ class TestListing:
         placed.cancel(reason="no")
         assert only().state == "cancelled"
 
-    def test_a_page_takes_three_statements_whatever_it_shows(self) -> None:
-        with all_faults() as about:
-            for count in [1, 20]:
-                with about(count):
-                    empty_tables()
-                    for _ in range(count):
-                        diamond().enqueue()
-                    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-                        assert len(workflows.batches("default")) == count
-                    assert len(sent) == 3
+    @each_of(1, 20)
+    def test_a_page_takes_three_statements_whatever_it_shows(self, *, count: Any) -> None:
+        empty_tables()
+        for _ in range(count):
+            diamond().enqueue()
+        with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+            assert len(workflows.batches("default")) == count
+        assert len(sent) == 3
 
 
 class TestGraph:
@@ -152,23 +150,19 @@ class TestGraph:
         assert by_name(graph)["approved:8"].state == "awaited"
         assert edges(graph) == {("approved:8", "ask", False)}
 
-    def test_it_takes_the_same_statements_whatever_the_size(self) -> None:
-        with all_faults() as about:
-            for width in [1, 30]:
-                with about(width):
-                    empty_tables()
-                    inner = chain(note.prepare("x"), note.prepare("y"))
-                    flow = chain(
-                        note.prepare("a"), group(*[note.prepare(str(one)) for one in range(width)]), note.prepare("z")
-                    )
-                    for number in range(width):
-                        flow.add_workflow(f"inner {number}", inner)
-                    placed = flow.enqueue()
-                    found = workflows.one_batch("default", placed.id)
-                    assert found is not None
-                    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-                        workflows.graph_of("default", found)
-                    assert len(sent) == 7
+    @each_of(1, 30)
+    def test_it_takes_the_same_statements_whatever_the_size(self, *, width: Any) -> None:
+        empty_tables()
+        inner = chain(note.prepare("x"), note.prepare("y"))
+        flow = chain(note.prepare("a"), group(*[note.prepare(str(one)) for one in range(width)]), note.prepare("z"))
+        for number in range(width):
+            flow.add_workflow(f"inner {number}", inner)
+        placed = flow.enqueue()
+        found = workflows.one_batch("default", placed.id)
+        assert found is not None
+        with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+            workflows.graph_of("default", found)
+        assert len(sent) == 7
 
 
 class TestNeeds:
