@@ -117,6 +117,7 @@ class TestACancellation:
 class TestAWatchdog:
     def test_dead_letters_it(self, heard: Heard, dead: list[tuple[int, str]]) -> None:
         job = make_job(status=Status.RUNNING, expired=True, max_attempts=1)
+        make_job(status=Status.RUNNING, expired=True, max_attempts=5)  # it is sent back, which is no end
         sweep()
         reason = "worker lease expired"
         assert heard == [ended(job, Status.DEAD_LETTERED, EndedBy.WATCHDOG, OutcomeName.WORKER_LOST, reason=reason)]
