@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -73,6 +75,12 @@ def empty_tables(alias: str = DEFAULT_DB_ALIAS) -> None:
     tables = TABLES if alias == DEFAULT_DB_ALIAS else [table for table in TABLES if table.startswith("pulse_django")]
     with connections[alias].cursor() as cursor:
         cursor.execute(";".join(f"DELETE FROM {table}" for table in tables))
+
+
+@contextmanager
+def on_empty_tables() -> Iterator[None]:
+    empty_tables()
+    yield
 
 
 def forget_session() -> None:

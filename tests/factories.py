@@ -11,6 +11,7 @@ from factory.django import DjangoModelFactory
 
 from pulse_django.models import IdempotencyKey, Job, Pause, StoredAttempt, Worker
 from pulse_django.queue.database.sql_functions import StatementTimestamp
+from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.leases import Lease
 from pulse_django.queue.words.states import Status, era_of
 
@@ -131,3 +132,9 @@ class WorkerFactory(DjangoModelFactory):
     host = "host"
     pid = 1
     slots = 1
+
+
+def presence(name: str = "host-1", **facts: Any) -> Presence:
+    """What a live worker says of itself with its heartbeats."""
+    usual = {"boot_id": "b", "host": "h", "pid": 1, "versions": {}, "queues": (), "slots": 8, "in_flight": 0}
+    return Presence(name=name, **{**usual, "stuck_slots": 0, **facts})

@@ -1,33 +1,30 @@
 """Collects the faults of many cases, so that one test shows all of them.
 
-Where a case is a value and not a behaviour, a test is run for each::
-
-    @each(SOURCES)
-    def test_each_source_has_a_docstring(path: Path) -> None:
-        assert has_docstring(path)
-
-or it has a loop, where the cases are known only while it runs::
+Where a case is a value and not a behaviour, a test is a loop::
 
     with all_faults() as about:
-        for path in sources():
+        for path in SOURCES:
             with about(path):
                 assert has_docstring(path)
+
+``each_of`` does the same for the values of its keyword parameters, where all of the test is such a loop::
+
+    @each_of(*SOURCES)
+    def test_a_docstring_is_there(*, path: Path) -> None:
+        assert has_docstring(path)
 """
 
 from __future__ import annotations
 
 import inspect
-import reprlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from itertools import product
 from typing import Any
 
 import pytest
-
-Test = Callable[..., None]
 
 
 @contextmanager
@@ -54,40 +51,34 @@ def all_faults() -> Iterator[Callable[[object], AbstractContextManager[None]]]:
         pytest.fail(f"{len(faults)} of {cases} cases\n\n" + "\n\n".join(faults), pytrace=False)
 
 
-def each(*rows: Iterable[Any], before: Callable[[], object] = lambda: None) -> Callable[[Test], Test]:
-    """Run a test for each of these rows, or each combination of several lists, and fail with all faults together.
+def each_of(
+    *cases: Any, around: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with each of these as its keyword parameter, or as its parameters. ``around`` surrounds each case."""
 
-    Its first parameters are the values of a row; the others are fixtures. ``before`` is called before each row.
-    """
-    cases = [[value for part in parts for value in as_tuple(part)] for parts in product(*rows)]
-
-    def decorated(test: Test) -> Test:
-        names = list(inspect.signature(test).parameters.values())
-        is_method = names[0].name == "self"
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        fixtures = [one for one in signature.parameters.values() if one.kind is not one.KEYWORD_ONLY]
+        names = [one for one in signature.parameters if one not in {fixture.name for fixture in fixtures}]
 
         @wraps(test)
-        def run_each(*self: Any, **fixtures: Any) -> None:
+        def asked(*args: Any, **kwargs: Any) -> None:
             with all_faults() as about:
-                for values in cases:
-                    with about(Row(values)):
-                        before()
-                        test(*self, *values, **fixtures)
+                for case in cases:
+                    with about(case), around():
+                        values = (case,) if len(names) == 1 else case
+                        test(*args, **kwargs, **dict(zip(names, values, strict=True)))
 
-        fixtures = names[is_method + len(cases[0]) :]
-        run_each.__signature__ = inspect.Signature(names[:is_method] + fixtures)  # type: ignore[attr-defined]
-        return run_each
+        asked.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return asked
 
-    return decorated
-
-
-class Row(list[Any]):
-    """The values of a case, which may be endless, or raise where they are told."""
-
-    def __str__(self) -> str:
-        told = reprlib.Repr()
-        told.maxstring = told.maxother = 200
-        return ", ".join(map(told.repr, self))
+    return decorate
 
 
-def as_tuple(part: Any) -> tuple[Any, ...]:
-    return part if type(part) is tuple else (part,)  # and no named tuple, which is a value
+def combined(*lists: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return each combination of these values. A tuple is several values."""
+    return [tuple(value for part in parts for value in _as_tuple(part)) for parts in product(*lists)]
+
+
+def _as_tuple(part: Any) -> tuple[Any, ...]:
+    return part if type(part) is tuple else (part,)  # a named tuple is a value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.db import connection, transaction
@@ -63,6 +64,17 @@ class Rival:
             if blocked:
                 return
         raise AssertionError("the rival never waited for a lock")
+
+    @contextmanager
+    def blocks(self, step: Callable[..., T], *args: Any, **kwargs: Any) -> Iterator[Future[T]]:
+        """Start a step on a third connection, and go on once it waits for this one."""
+        waiter = Rival()
+        try:
+            waiting = waiter.start(step, *args, **kwargs)
+            waiter.wait_until_blocked(by=self.pid)
+            yield waiting
+        finally:
+            waiter.close()
 
     def close(self) -> None:
         self.run(_close)

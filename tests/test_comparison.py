@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.faults import each
+from tests.faults import each_of
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/explanation/comparison.md"
@@ -81,8 +81,8 @@ def test_each_reference_is_defined_once_and_used() -> None:
     assert set(USE.findall(BODY)) == set(TARGETS) == set().union(*GROUPS.values())
 
 
-@each(PEERS)
-def test_each_project_has_its_version(peer: Any) -> None:
+@each_of(*PEERS)
+def test_each_project_has_its_version(*, peer: Any) -> None:
     [(version, name)] = re.findall(rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE)
     assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
     releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}

@@ -13,7 +13,7 @@ from django.test import override_settings
 from pulse_django import Limit, checks, conf
 from pulse_django.conf import PulseSettings, parse
 from pulse_django.database_checks import check_database
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 
 
 def ids(raw: object) -> list[str]:
@@ -80,8 +80,8 @@ PROBLEMS: list[tuple[object, list[str]]] = [
 ]
 
 
-@each(PROBLEMS)
-def test_every_problem_is_found(raw: Any, expected: Any) -> None:
+@each_of(*PROBLEMS)
+def test_every_problem_is_found(*, raw: Any, expected: Any) -> None:
     assert ids(raw) == expected
 
 
@@ -93,8 +93,8 @@ def test_every_problem_has_a_hint_that_can_be_followed() -> None:
     assert parse({"POLL_INTERVAL": 0.5})[0] == parse({"POLL_INTERVAL": timedelta(milliseconds=500)})[0]
 
 
-@each(conf.RANGES)
-def test_every_setting_has_a_range_and_a_default_within_it(field: Any) -> None:
+@each_of(*conf.RANGES)
+def test_every_setting_has_a_range_and_a_default_within_it(*, field: Any) -> None:
     assert conf.RANGES[field].least <= getattr(PulseSettings(), field) <= conf.RANGES[field].most
 
 
@@ -176,8 +176,8 @@ def test_alerts_are_numbers_or_flags_by_name() -> None:
     assert dict(parse({"ALERTS": given})[0].alerts) == given
 
 
-@each(["", "x" * 101, "a\nb"])
-def test_a_queue_that_no_job_can_be_in_is_refused(name: Any) -> None:
+@each_of("", "x" * 101, "a\nb")
+def test_a_queue_that_no_job_can_be_in_is_refused(*, name: Any) -> None:
     _, problems = conf.parse({"ADMIN_QUEUE": name})
     assert [problem.id for problem in problems] == ["pulse_django.E004"]
 

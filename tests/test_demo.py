@@ -36,7 +36,7 @@ from testproject.shop.management.commands import pulse_demo
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import is_alive, wait_until
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
-from tests.faults import each
+from tests.faults import each_of
 
 RUNNING = Row(
     id=7,
@@ -169,8 +169,8 @@ def test_the_demo_refuses_to_run_beside_live_workers(
 # The pace
 
 
-@each([SCALED, REAL_TIME])
-def test_the_settings_of_a_pace_are_sound(pace: DemoPace) -> None:
+@each_of(SCALED, REAL_TIME)
+def test_the_settings_of_a_pace_are_sound(*, pace: DemoPace) -> None:
     parsed, problems = conf.parse(pace.settings)
     assert problems == []  # no warning either: three beats to a lease
     assert parsed.lease_ttl == timedelta(seconds=pace.ttl)
@@ -206,9 +206,9 @@ def test_what_is_not_as_expected_fails_the_story(telling: Telling) -> None:
     assert (enqueued.task, enqueued.queue, enqueued.max_lost_workers) == ("pulse_demo.poison", "demo", 2)
 
 
-@each([(0, 1, "resumed from the checkpoint"), (4, 0, "a backoff of at least")])
+@each_of((0, 1, "resumed from the checkpoint"), (4, 0, "a backoff of at least"))
 def test_a_second_run_that_does_not_resume_or_comes_at_once_fails_the_story(
-    step: int, seconds: int, why: str, telling: Telling
+    telling: Telling, *, step: int, seconds: int, why: str
 ) -> None:
     result = {"resumed_after_step": step}
     job = make_job(Status.COMPLETED, attempts=2, progress={"done": 9, "total": 9}, result=result)
@@ -257,22 +257,22 @@ def test_a_plain_line_tells_the_same() -> None:
     assert line(DEAD, 30.0).endswith("DEAD_LETTERED, attempts 2, lost 2 workers: SIGKILL")
 
 
-@each(
-    [
-        ({}, False, False),
-        ({"lease_left": 1.2}, False, False),  # it goes up and down all the time
-        ({"lease_left": 1.2}, True, True),  # but not when nobody extends it
-        ({"lease_left": 2.1}, True, False),  # the same second
-        ({"lease_left": -0.1}, True, True),
-        ({"progress": {"done": 45, "total": 100}}, False, False),  # the same quarter
-        ({"progress": {"done": 50, "total": 100}}, False, True),
-        ({"status": "RETRYING"}, False, True),
-        ({"attempts": 2}, False, True),
-        ({"locked_by": "demo-B:boot:1"}, False, True),
-        ({"last_error": "worker lease expired"}, False, True),
-    ],
+@each_of(
+    ({}, False, False),
+    ({"lease_left": 1.2}, False, False),  # it goes up and down all the time
+    ({"lease_left": 1.2}, True, True),  # but not when nobody extends it
+    ({"lease_left": 2.1}, True, False),  # the same second
+    ({"lease_left": -0.1}, True, True),
+    ({"progress": {"done": 45, "total": 100}}, False, False),  # the same quarter
+    ({"progress": {"done": 50, "total": 100}}, False, True),
+    ({"status": "RETRYING"}, False, True),
+    ({"attempts": 2}, False, True),
+    ({"locked_by": "demo-B:boot:1"}, False, True),
+    ({"last_error": "worker lease expired"}, False, True),
 )
-def test_a_plain_line_is_written_when_there_is_news(changes: dict[str, Any], counting_down: bool, news: bool) -> None:
+def test_a_plain_line_is_written_when_there_is_news(
+    *, changes: dict[str, Any], counting_down: bool, news: bool
+) -> None:
     assert has_news(changed(RUNNING, **changes), RUNNING, counting_down=counting_down) is news
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.targets import FIRST_OF_EACH, TARGETS, VERSIONS
 
 TESTS = Path(__file__).parent
@@ -121,8 +121,8 @@ def test_each_place_that_a_list_names_exists() -> None:
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
-@each(FIRST_OF_EACH.items())
-def test_each_first_test_of_a_class_of_failures_exists(failure: Any, nodeid: Any) -> None:
+@each_of(*FIRST_OF_EACH.items())
+def test_each_first_test_of_a_class_of_failures_exists(*, failure: Any, nodeid: Any) -> None:
     nodes_of(nodeid)
 
 

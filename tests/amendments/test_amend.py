@@ -19,9 +19,9 @@ from pulse_django.queue.words.job_options import Payload
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from pulse_django.testing import drain, run_job
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import make_job, now
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.rival import Rival, backend_pid
 
@@ -48,8 +48,8 @@ def sensitive(number: Any) -> None: ...
 NEW = Payload("[2]", "{}")
 
 
-@each(CLAIMABLE, before=empty_tables)
-def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(status: Any) -> None:
+@each_of(*CLAIMABLE, around=on_empty_tables)
+def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(*, status: Any) -> None:
     job = make_job(status, task=order.registered_name, args=[1], kwargs={"note": "a"}, next_run_at=now())
     answer = api.amend(job.pk, args=[2], by="ada", reason="the customer called")
     assert answer
@@ -76,8 +76,8 @@ def test_a_job_that_waits_for_others_gets_other_arguments() -> None:
     assert Job.objects.get(pk=job_id).result == [3, "", False]
 
 
-@each([Status.RUNNING, *TERMINAL], before=empty_tables)
-def test_a_job_that_does_not_wait_is_left_alone(status: Any) -> None:
+@each_of(Status.RUNNING, *TERMINAL, around=on_empty_tables)
+def test_a_job_that_does_not_wait_is_left_alone(*, status: Any) -> None:
     job = make_job(status, task=order.registered_name, args=[1])
     before = Job.objects.values().get()
     answers = [api.amend(job.pk, args=[2]), Job.objects.amend(job.pk, NEW)]
@@ -94,21 +94,19 @@ def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
     assert api.amend(job.pk, args=[2], attempt=1)
 
 
-@each(
-    [
-        ({"args": []}, WrongArguments),
-        ({"args": [1], "kwargs": {"color": 1}}, WrongArguments),
-        ({"args": [{1, 2}]}, PayloadError),
-        ({"args": ["x" * 1_000_001]}, PayloadError),
-        ({"args": "12"}, InvalidJob),
-        ({"args": {"number": 1}}, InvalidJob),
-        ({"kwargs": [1]}, InvalidJob),
-        ({}, InvalidJob),
-        ({"args": [1], "attempt": "1"}, InvalidJob),
-    ],
-    before=empty_tables,
+@each_of(
+    ({"args": []}, WrongArguments),
+    ({"args": [1], "kwargs": {"color": 1}}, WrongArguments),
+    ({"args": [{1, 2}]}, PayloadError),
+    ({"args": ["x" * 1_000_001]}, PayloadError),
+    ({"args": "12"}, InvalidJob),
+    ({"args": {"number": 1}}, InvalidJob),
+    ({"kwargs": [1]}, InvalidJob),
+    ({}, InvalidJob),
+    ({"args": [1], "attempt": "1"}, InvalidJob),
+    around=on_empty_tables,
 )
-def test_arguments_that_could_not_be_enqueued_are_refused(change: Any, error: Any) -> None:
+def test_arguments_that_could_not_be_enqueued_are_refused(*, change: Any, error: Any) -> None:
     job = make_job(task=order.registered_name, args=[1])
     with pytest.raises(error):
         api.amend(job.pk, **change)
@@ -237,8 +235,8 @@ class TestOldArguments:
         assert kept == [[number] for number in range(4, KEPT_AMENDMENTS + 4)]
         assert Amendment.objects.filter(job_id=other.pk).count() == 1
 
-    @each(TERMINAL, before=empty_tables)
-    def test_are_deleted_with_their_job(self, status: Any) -> None:
+    @each_of(*TERMINAL, around=on_empty_tables)
+    def test_are_deleted_with_their_job(self, *, status: Any) -> None:
         for ended in (make_job(status), make_job(status)):
             Amendment.objects.create(job_id=ended.pk, attempts=0, args=[], kwargs={})
         kept = make_job(task=order.registered_name, args=[1])

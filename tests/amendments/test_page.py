@@ -20,7 +20,7 @@ from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_acts import page_of
 from tests.factories import make_job
-from tests.faults import each
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -84,19 +84,17 @@ def test_a_preview_changes_nothing() -> None:
     assert not LogEntry.objects.exists()
 
 
-@each(
-    [
-        ({"args": "[1"}, "Enter a JSON list"),
-        ({"args": "[" * 100_000}, "Enter a JSON list"),
-        ({"args": "{}"}, "Enter a JSON list"),
-        ({"args": ""}, "Enter a JSON list"),
-        ({"kwargs": "[]"}, "Enter a JSON object"),
-        ({"args": "[]"}, "missing a required argument"),
-        ({"kwargs": '{"color":1}'}, "unexpected keyword argument"),
-        ({"args": "[NaN]"}, "JSON cannot hold this value"),
-    ]
+@each_of(
+    ({"args": "[1"}, "Enter a JSON list"),
+    ({"args": "[" * 100_000}, "Enter a JSON list"),
+    ({"args": "{}"}, "Enter a JSON list"),
+    ({"args": ""}, "Enter a JSON list"),
+    ({"kwargs": "[]"}, "Enter a JSON object"),
+    ({"args": "[]"}, "missing a required argument"),
+    ({"kwargs": '{"color":1}'}, "unexpected keyword argument"),
+    ({"args": "[NaN]"}, "JSON cannot hold this value"),
 )
-def test_what_is_wrong_is_shown_beside_what_was_typed(given: Any, says: Any) -> None:
+def test_what_is_wrong_is_shown_beside_what_was_typed(*, given: Any, says: Any) -> None:
     with undone():
         client, job = staff(*MAY), waiting()
         response = client.post(url_of(job), form_of(client, job, **given))
@@ -158,8 +156,8 @@ def test_a_unique_key_of_another_job_is_named() -> None:
     assert f"Job {other.id} has the unique key of these arguments" in page
 
 
-@each(MAY)
-def test_without_a_permission_there_is_no_form(missing: Any) -> None:
+@each_of(*MAY)
+def test_without_a_permission_there_is_no_form(*, missing: Any) -> None:
     with undone():
         client, job = staff(*(one for one in MAY if one != missing)), waiting()
         api.amend(job.pk, args=["old"])
@@ -171,8 +169,8 @@ def test_without_a_permission_there_is_no_form(missing: Any) -> None:
             assert ("<pre>1" in page) is (missing != "pulse_view_arguments"), "old arguments are arguments"
 
 
-@each([True, False])
-def test_only_what_the_page_shows_of_old_arguments_is_read(may_see: Any) -> None:
+@each_of(True, False)
+def test_only_what_the_page_shows_of_old_arguments_is_read(*, may_see: Any) -> None:
     with undone():
         job = waiting(args=["x" * 30_000])
         assert api.amend(job.pk, args=[4711])

@@ -48,8 +48,8 @@ from pulse_django.signals import job_started
 from pulse_django.tasks import PulseTask
 from pulse_django.testing import assert_idempotent, drain, jump_to_next_run, run_job, run_schedules
 from pulse_django.testing.drain import reported
-from tests.database import empty_tables
-from tests.faults import each as each_row
+from tests.database import on_empty_tables
+from tests.faults import each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -144,9 +144,9 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 ]
 
 
-@each_row(REFUSED)
+@each_of(*REFUSED)
 def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared(
-    function: Any, options: Any, message: Any
+    *, function: Any, options: Any, message: Any
 ) -> None:
     with pytest.raises(InvalidTask, match=message):
         PulseTask(func=function, name="chunks.refused", **options)
@@ -416,8 +416,8 @@ STOPPED = [
 ]
 
 
-@each_row(STOPPED, before=empty_tables)
-def test_the_handler_goes_on_with_the_others(what: Any, status: Any, outcome: Any) -> None:
+@each_of(*STOPPED, around=on_empty_tables)
+def test_the_handler_goes_on_with_the_others(*, what: Any, status: Any, outcome: Any) -> None:
     calls.clear()
     ids = [int(checks.enqueue(n=n).id) for n in range(3)]
     run_chunk(ids, asked(what))
@@ -426,8 +426,8 @@ def test_the_handler_goes_on_with_the_others(what: Any, status: Any, outcome: An
     assert outcomes(ids)[1] == outcome
 
 
-@each_row(STOPPED, before=empty_tables)
-def test_a_handler_that_stops_for_one_job_hands_the_others_back(what: Any, status: Any, outcome: Any) -> None:
+@each_of(*STOPPED, around=on_empty_tables)
+def test_a_handler_that_stops_for_one_job_hands_the_others_back(*, what: Any, status: Any, outcome: Any) -> None:
     ids = [int(stops.enqueue(n=n).id) for n in range(3)]
     run_chunk(ids, asked(what))
     assert statuses(ids) == ["COMPLETED", status, "PENDING"]

@@ -28,7 +28,7 @@ from pulse_django.worker.lanes import KeyedLanes, PlainLanes
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of
-from tests.faults import each
+from tests.faults import each_of
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 4
@@ -309,24 +309,24 @@ def test_a_worker_is_shown_with_the_slots_that_its_chunks_take(worker: Worker) -
 CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":chunk=u")
 
 
-@each(
-    [
-        ({CHUNKS: 2}, 0, 4, 200, {CHUNKS: 20}),  # a slot takes ten
-        ({CHUNKS: 2}, 3, 4, 200, {CHUNKS: 17}),  # three wait already
-        ({CHUNKS: 1}, 10, 4, 200, {}),
-        ({CHUNKS: 50}, 0, 4, 200, {CHUNKS: 40}),  # of what is prefetched beyond the slots, a chunk gets nothing
-        ({CHUNKS: 50}, 0, 0, 200, {}),
-        ({CHUNKS: 2, PLAIN: 2}, 0, 4, 200, {PLAIN: 2, CHUNKS: 20}),
-        ({CHUNKS: 100, PLAIN: 100}, 0, 30, 200, {PLAIN: 100, CHUNKS: 100}),  # no more than one claim may bring
-        ({CHUNKS: 3, OTHER: 3}, 0, 4, 200, {CHUNKS: 30, OTHER: 1}),  # three slots, and the fourth
-        ({PLAIN: 9}, 0, 0, 200, {PLAIN: 9}),
-        ({CHUNKS: 4}, 0, 4, 35, {CHUNKS: 30}),  # a chunk that would be cut is left for the next claim
-        ({CHUNKS: 4}, 3, 4, 35, {CHUNKS: 27}),
-        ({CHUNKS: 4}, 0, 4, 5, {CHUNKS: 5}),  # but not if no claim would bring a whole one
-        ({CHUNKS: 4}, 8, 4, 1, {CHUNKS: 1}),
-    ]
+@each_of(
+    ({CHUNKS: 2}, 0, 4, 200, {CHUNKS: 20}),  # a slot takes ten
+    ({CHUNKS: 2}, 3, 4, 200, {CHUNKS: 17}),  # three wait already
+    ({CHUNKS: 1}, 10, 4, 200, {}),
+    ({CHUNKS: 50}, 0, 4, 200, {CHUNKS: 40}),  # of what is prefetched beyond the slots, a chunk gets nothing
+    ({CHUNKS: 50}, 0, 0, 200, {}),
+    ({CHUNKS: 2, PLAIN: 2}, 0, 4, 200, {PLAIN: 2, CHUNKS: 20}),
+    ({CHUNKS: 100, PLAIN: 100}, 0, 30, 200, {PLAIN: 100, CHUNKS: 100}),  # no more than one claim may bring
+    ({CHUNKS: 3, OTHER: 3}, 0, 4, 200, {CHUNKS: 30, OTHER: 1}),  # three slots, and the fourth
+    ({PLAIN: 9}, 0, 0, 200, {PLAIN: 9}),
+    ({CHUNKS: 4}, 0, 4, 35, {CHUNKS: 30}),  # a chunk that would be cut is left for the next claim
+    ({CHUNKS: 4}, 3, 4, 35, {CHUNKS: 27}),
+    ({CHUNKS: 4}, 0, 4, 5, {CHUNKS: 5}),  # but not if no claim would bring a whole one
+    ({CHUNKS: 4}, 8, 4, 1, {CHUNKS: 1}),
 )
-def test_a_claim_brings_whole_chunks_for_free_slots(takes: Any, gathered: Any, free: Any, most: Any, jobs: Any) -> None:
+def test_a_claim_brings_whole_chunks_for_free_slots(
+    *, takes: Any, gathered: Any, free: Any, most: Any, jobs: Any
+) -> None:
     sizes = {CHUNKS: 10, OTHER: 1}
     assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
 

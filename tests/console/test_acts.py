@@ -19,9 +19,10 @@ from pulse_django.operations import acts
 from pulse_django.operations.acts import Act
 from pulse_django.queue.words.masks import Masks
 from pulse_django.queue.words.states import Status
+from tests.console.staff import page_of as page_of
 from tests.console.staff import staff
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -37,10 +38,6 @@ VALID: dict[str, dict[str, Any]] = {
 }
 ACTS = [act for act in acts.ACTS.values() if act.label]
 PERMISSIONS = ("pulse_retry_jobs", "pulse_cancel_jobs", "pulse_schedule_jobs")
-
-
-def page_of(job: Job) -> str:
-    return reverse("admin:pulse_django_job_change", args=[job.pk])
 
 
 def url_of(job: Job, act: str) -> str:
@@ -66,105 +63,68 @@ def test_every_act_is_tested_with_what_it_needs() -> None:
     assert {act.permission for act in ACTS} == set(PERMISSIONS)
 
 
-def test_it_is_done_told_and_logged_with_who_and_why() -> None:
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = job_for(act)
-                client = staff("pulse_view_jobs", act.permission)
-                before = rows()
-                page = press(client, job, act.name).content.decode()
-                assert rows() != before
-                assert str(act.done) in page
-                entry = LogEntry.objects.get()
-                assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
-                for value in ({3600: "1 hour"}.get(value, value) for value in VALID[act.name].values()):
-                    assert str(value) in entry.change_message
+@each_of(*ACTS, around=undone)
+def test_it_is_done_told_and_logged_with_who_and_why(*, act: Any) -> None:
+    job = job_for(act)
+    client = staff("pulse_view_jobs", act.permission)
+    before = rows()
+    page = press(client, job, act.name).content.decode()
+    assert rows() != before
+    assert str(act.done) in page
+    entry = LogEntry.objects.get()
+    assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
+    for value in ({3600: "1 hour"}.get(value, value) for value in VALID[act.name].values()):
+        assert str(value) in entry.change_message
 
 
-def test_a_get_changes_nothing(admin_client: Client) -> None:
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = job_for(act)
-                before = rows()
-                assert admin_client.get(url_of(job, act.name), {f"{act.name}-reason": "x"}).status_code == 405
-                assert rows() == before
+@each_of(*ACTS, around=undone)
+def test_without_its_permission_it_is_refused_and_not_offered(*, act: Any) -> None:
+    job = job_for(act)
+    others = [permission for permission in PERMISSIONS if permission != act.permission]
+    client = staff("pulse_view_jobs", *others)
+    before = rows()
+    assert press(client, job, act.name).status_code == 403
+    assert rows() == before
+    assert url_of(job, act.name) not in client.get(page_of(job)).content.decode()
+    assert not LogEntry.objects.exists()
 
 
-def test_without_its_permission_it_is_refused_and_not_offered() -> None:
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = job_for(act)
-                others = [permission for permission in PERMISSIONS if permission != act.permission]
-                client = staff("pulse_view_jobs", *others)
-                before = rows()
-                assert press(client, job, act.name).status_code == 403
-                assert rows() == before
-                assert url_of(job, act.name) not in client.get(page_of(job)).content.decode()
-                assert not LogEntry.objects.exists()
+@each_of(*ACTS, around=undone)
+def test_who_may_not_see_jobs_may_not_touch_them(*, act: Any) -> None:
+    job = job_for(act)
+    before = rows()
+    assert press(staff(act.permission), job, act.name).status_code == 403
+    assert Client().post(url_of(job, act.name), VALID[act.name]).status_code == 302, "to the login"
+    assert rows() == before
 
 
-def test_who_may_not_see_jobs_may_not_touch_them() -> None:
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = job_for(act)
-                before = rows()
-                assert press(staff(act.permission), job, act.name).status_code == 403
-                assert Client().post(url_of(job, act.name), VALID[act.name]).status_code == 302, "to the login"
-                assert rows() == before
-
-
-def test_a_post_from_elsewhere_is_refused() -> None:
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = job_for(act)
-                before = rows()
-                assert (
-                    press(staff("pulse_view_jobs", act.permission, enforce_csrf_checks=True), job, act.name).status_code
-                    == 403
-                )
-                assert rows() == before
-
-
-def test_a_job_that_moved_on_is_left_alone_and_that_is_told() -> None:
+@each_of(*ACTS, around=undone)
+def test_a_job_that_moved_on_is_left_alone_and_that_is_told(*, act: Any) -> None:
     """The page was opened before, and the button pressed now."""
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = make_job(Status.COMPLETED)  # no act fits that
-                before = rows()
-                page = press(staff("pulse_view_jobs", act.permission), job, act.name).content.decode()
-                assert "The job has changed in the meantime. Nothing was changed." in page
-                assert rows() == before
-                assert not LogEntry.objects.exists()
+    job = make_job(Status.COMPLETED)  # no act fits that
+    before = rows()
+    page = press(staff("pulse_view_jobs", act.permission), job, act.name).content.decode()
+    assert "The job has changed in the meantime. Nothing was changed." in page
+    assert rows() == before
+    assert not LogEntry.objects.exists()
 
 
-def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client) -> None:
+@each_of(*product(ACTS, ["", "x", "-1", "9" * 30, "another"]), around=undone)
+def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client, *, act: Any, seen: Any) -> None:
     """The status is the same again, and yet it is another run, or another death."""
-    with all_faults() as about:
-        for act, seen in product(ACTS, ["", "x", "-1", "9" * 30, "another"]):
-            with about((act.name, seen)), undone():
-                job = job_for(act)
-                before = rows()
-                page = press(
-                    admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen
-                ).content.decode()
-                assert "The job has changed in the meantime. Nothing was changed." in page
-                assert rows() == before
-                assert not LogEntry.objects.exists()
+    job = job_for(act)
+    before = rows()
+    page = press(admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen).content.decode()
+    assert "The job has changed in the meantime. Nothing was changed." in page
+    assert rows() == before
+    assert not LogEntry.objects.exists()
 
 
-def test_the_page_says_which_attempt_it_shows(admin_client: Client) -> None:
-    with all_faults() as about:
-        for act in ACTS:
-            with about(act.name), undone():
-                job = make_job(act.statuses[0], attempts=7)
-                form = admin_client.get(page_of(job)).content.decode().split(f'action="{url_of(job, act.name)}"')[1]
-                assert f'type="hidden" name="{act.name}-attempts" value="7"' in form.split("</form>")[0]
+@each_of(*ACTS, around=undone)
+def test_the_page_says_which_attempt_it_shows(admin_client: Client, *, act: Any) -> None:
+    job = make_job(act.statuses[0], attempts=7)
+    form = admin_client.get(page_of(job)).content.decode().split(f'action="{url_of(job, act.name)}"')[1]
+    assert f'type="hidden" name="{act.name}-attempts" value="7"' in form.split("</form>")[0]
 
 
 def test_a_run_that_another_worker_began_since_is_not_taken_from_it(admin_client: Client) -> None:
@@ -175,36 +135,32 @@ def test_a_run_that_another_worker_began_since_is_not_taken_from_it(admin_client
     assert (job.status, job.locked_by) == (Status.RUNNING, "host-2:boot:9")
 
 
-def test_the_buttons_fit_the_status(admin_client: Client) -> None:
-    with all_faults() as about:
-        for status in Status:
-            with about(status), undone():
-                job = make_job(status)
-                page = admin_client.get(page_of(job)).content.decode()
-                offered = {act.name for act in ACTS if f'action="{url_of(job, act.name)}"' in page}
-                assert offered == {act.name for act in ACTS if status in act.statuses}
+@each_of(*Status, around=undone)
+def test_the_buttons_fit_the_status(admin_client: Client, *, status: Any) -> None:
+    job = make_job(status)
+    page = admin_client.get(page_of(job)).content.decode()
+    offered = {act.name for act in ACTS if f'action="{url_of(job, act.name)}"' in page}
+    assert offered == {act.name for act in ACTS if status in act.statuses}
 
 
-def test_nonsense_is_refused_with_a_reason(admin_client: Client) -> None:
-    cases = [
-        ("retry", {"runs": 0}),
-        ("retry", {"runs": "many"}),
-        ("cancel", {"reason": ""}),
-        ("cancel", {"reason": "x" * 501}),
-        ("postpone", {"delay": 1}),
-        ("move", {"queue": ""}),
-        ("move", {"priority": 101}),
-        ("move", {"queue": "a\u200bb"}),  # which nobody could see, nor type once more
-        ("move", {"queue": "a\tb"}),
-    ]
-    with all_faults() as about:
-        for act, data in cases:
-            with about((act, data)), undone():
-                job = job_for(acts.ACTS[act])
-                before = rows()
-                page = press(admin_client, job, act, **data).content.decode()
-                assert 'class="error"' in page
-                assert rows() == before
+@each_of(
+    ("retry", {"runs": 0}),
+    ("retry", {"runs": "many"}),
+    ("cancel", {"reason": ""}),
+    ("cancel", {"reason": "x" * 501}),
+    ("postpone", {"delay": 1}),
+    ("move", {"queue": ""}),
+    ("move", {"priority": 101}),
+    ("move", {"queue": "a\u200bb"}),  # which nobody could see, nor type once more
+    ("move", {"queue": "a\tb"}),
+    around=undone,
+)
+def test_nonsense_is_refused_with_a_reason(admin_client: Client, *, act: Any, data: Any) -> None:
+    job = job_for(acts.ACTS[act])
+    before = rows()
+    page = press(admin_client, job, act, **data).content.decode()
+    assert 'class="error"' in page
+    assert rows() == before
 
 
 def test_a_job_is_moved_to_the_very_queue_that_was_typed(admin_client: Client) -> None:

@@ -20,12 +20,13 @@ from django.urls import reverse
 from pulse_django.health import conditions
 from pulse_django.metrics import traffic
 from pulse_django.models import Minute, Pause, Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
 from pulse_django.queue.words.states import Status
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
-from tests.faults import all_faults
+from tests.factories import presence as of_a_worker
+from tests.faults import each_of
+from tests.health.states import record as minute
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -38,25 +39,10 @@ MEANWHILE = "Another user has paused or resumed the queue in the meantime. Nothi
 PAUSE, RESUME = reverse("admin:pulse_django_queue_pause"), reverse("admin:pulse_django_queue_resume")
 
 
-def text(client: Client, url: str, **query: Any) -> str:
-    response = client.get(url, query)
-    assert response.status_code == 200
-    return str(response.content.decode())
-
-
 def presence(name: str = "host-7", **facts: Any) -> Worker:
-    said = {"boot_id": "b1", "host": "h7", "pid": 7, "versions": {"pulse": "1.2.3"}, "queues": (), "slots": 8}
-    Worker.objects.note(Presence(name=name, **(said | {"in_flight": 3, "stuck_slots": 0} | facts)))
+    said = {"boot_id": "b1", "host": "h7", "pid": 7, "versions": {"pulse": "1.2.3"}, "in_flight": 3}
+    Worker.objects.note(of_a_worker(name, **(said | facts)))
     return Worker.objects.get(name=name)
-
-
-def minute(ago: int = 1, **signs: Any) -> None:
-    sql(
-        "INSERT INTO pulse_django_minute (minute, signs)"
-        " SELECT date_trunc('minute', clock_timestamp()) - %s * interval '1 min', %s",
-        ago,
-        json.dumps(signs),
-    )
 
 
 class LaggingReplica:
@@ -84,6 +70,9 @@ class TestTheBoard:
         page = text(admin_client, BOARD)
         assert "No problems" not in page, "that was ten minutes ago"
         assert "minutes-missing" in page
+        Minute.objects.all().delete()
+        minute(ago=-60 * 24 * 30, conditions={})
+        assert "No recent data" in text(admin_client, BOARD), "a minute of the future says nothing"
 
     def test_what_cannot_be_checked_is_said(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         minute()
@@ -93,17 +82,6 @@ class TestTheBoard:
         page = " ".join(text(admin_client, BOARD).split())
         assert "could not be checked: canceling statement due to statement timeout" in page
         assert "No problems" not in page
-
-    def test_a_minute_of_the_future_says_nothing(self, admin_client: Client) -> None:
-        minute(ago=-60 * 24 * 30, conditions={})
-        assert "No recent data" in text(admin_client, BOARD)
-
-    def test_of_more_subjects_than_were_counted_it_says_so(self, admin_client: Client) -> None:
-        for number in range(21):
-            make_job(queue=f"queue-{number}", next_run_at=now(timedelta(hours=-1)))
-        page = text(admin_client, BOARD)
-        assert "(stuck, 20+)" in page
-        assert "and 17+ more" in page
 
     def test_a_risk_alone_is_a_warning(self, admin_client: Client) -> None:
         minute()
@@ -121,33 +99,28 @@ class TestTheBoard:
         assert page.count("<dd><strong>–</strong>") == 8
         assert "latest –" in page
 
-    def test_a_minute_of_another_release_breaks_no_page(self, admin_client: Client) -> None:
-        told = [
-            "null",
-            "[]",
-            "5",
-            '{"conditions": null, "queues": {"mail": []}}',
-            '{"conditions": [], "jobs_enqueued_total": null}',
-            '{"death_to_requeue_seconds": {"buckets": {"x": 1}}, "unasked": 5}',
-            '{"runs_total": {"a": 5}}',
-        ]
-        with all_faults() as about:
-            for odd in told:
-                with about(odd), undone():
-                    make_job(queue="mail")
-                    worker = presence()
-                    sql(
-                        "UPDATE pulse_django_worker SET queues = 'null', versions = '[]',"
-                        ' vitals = \'{"prefetched": "x"}\''
-                    )
-                    sql(
-                        "INSERT INTO pulse_django_minute (minute, signs)"
-                        " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', %s::jsonb",
-                        odd,
-                    )
-                    assert worker.name in text(admin_client, BOARD)
-                    assert "mail" in text(admin_client, QUEUES)
-                    assert "mail" in text(admin_client, ONE, name="mail")
+    @each_of(
+        "null",
+        "[]",
+        "5",
+        '{"conditions": null, "queues": {"mail": []}}',
+        '{"conditions": [], "jobs_enqueued_total": null}',
+        '{"death_to_requeue_seconds": {"buckets": {"x": 1}}, "unasked": 5}',
+        '{"runs_total": {"a": 5}}',
+        around=undone,
+    )
+    def test_a_minute_of_another_release_breaks_no_page(self, admin_client: Client, *, odd: Any) -> None:
+        make_job(queue="mail")
+        worker = presence()
+        sql("UPDATE pulse_django_worker SET queues = 'null', versions = '[]', vitals = '{\"prefetched\": \"x\"}'")
+        sql(
+            "INSERT INTO pulse_django_minute (minute, signs)"
+            " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', %s::jsonb",
+            odd,
+        )
+        assert worker.name in text(admin_client, BOARD)
+        assert "mail" in text(admin_client, QUEUES)
+        assert "mail" in text(admin_client, ONE, name="mail")
 
     def test_a_thousand_queues_are_one_page(self, admin_client: Client) -> None:
         sql(
@@ -193,25 +166,23 @@ class TestTheBoard:
         assert "the provider is down" in row
         assert 'class="pulse-spark-first"' in row
 
-    def test_a_queue_does_not_vanish_when_its_last_job_is_over(self, admin_client: Client) -> None:
+    @each_of("dead", "paused", "quiet", around=undone)
+    def test_a_queue_does_not_vanish_when_its_last_job_is_over(self, admin_client: Client, *, state: Any) -> None:
         """6,343 dead letters once lay in a queue that no page showed."""
-        with all_faults() as about:
-            for state in ["dead", "paused", "quiet"]:
-                with about(state), undone():
-                    if state == "dead":
-                        make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(timedelta(days=-20)))
-                    elif state == "paused":
-                        Pause.objects.pause(queue="mail", reason="x")
-                    else:
-                        minute()
-                        last = Minute.objects.get().minute - timedelta(days=1)
-                        counts = {(TrafficKind.QUEUE, "mail"): TrafficCounts(succeeded=1)}
-                        # The second completes the two hours.
-                        for begin in (last, last + timedelta(hours=2, minutes=10)):
-                            traffic.write("default", begin, counts)
-                        traffic.forget("default")
-                    for url in (BOARD, QUEUES, f"{reverse('admin:pulse_django_job_changelist')}?status__exact=PENDING"):
-                        assert "name=mail" in text(admin_client, url) or "queue=mail" in text(admin_client, url)
+        if state == "dead":
+            make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(timedelta(days=-20)))
+        elif state == "paused":
+            Pause.objects.pause(queue="mail", reason="x")
+        else:
+            minute()
+            last = Minute.objects.get().minute - timedelta(days=1)
+            counts = {(TrafficKind.QUEUE, "mail"): TrafficCounts(succeeded=1)}
+            # The second completes the two hours.
+            for begin in (last, last + timedelta(hours=2, minutes=10)):
+                traffic.write("default", begin, counts)
+            traffic.forget("default")
+        for url in (BOARD, QUEUES, f"{reverse('admin:pulse_django_job_changelist')}?status__exact=PENDING"):
+            assert "name=mail" in text(admin_client, url) or "queue=mail" in text(admin_client, url)
 
     def test_the_page_of_a_queue_has_charts(self, admin_client: Client) -> None:
         minute()
@@ -232,6 +203,11 @@ class TestTheBoard:
         assert len(links) == 3
         assert "and 7 more" in first
         assert len(re.findall(r'href="[^"]+name=queue-\d"', others)) == 7
+        for number in range(10, 21):
+            make_job(queue=f"queue-{number}", next_run_at=now(timedelta(hours=-1)))
+        page = text(admin_client, BOARD)
+        assert "(stuck, 20+)" in page, "no more were counted"
+        assert "and 17+ more" in page
 
     def test_an_alarm_leads_to_the_page_that_mends_it(self, admin_client: Client) -> None:
         for _ in range(101):
@@ -249,12 +225,6 @@ class TestTheBoard:
         ):
             assert url in urls
             assert admin_client.get(url).status_code == 200
-
-    def test_an_alarm_does_not_lead_where_its_reader_may_not_go(self) -> None:
-        make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
-        page = text(staff("pulse_view_board"), BOARD)
-        assert "mail: due for" in " ".join(page.split())
-        assert "?name=mail" not in page
 
     def test_a_deep_queue_is_told_by_the_watchdogs_count(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -306,10 +276,11 @@ class TestTheBoard:
         assert len([one for one in queries if one["sql"].lstrip().startswith(("SELECT", "WITH", "(SELECT"))]) <= 12
 
     def test_it_links_only_to_what_may_be_seen(self) -> None:
-        make_job(queue="mail")
-        worker = presence()
+        make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
+        worker = presence(queues=["other"])
         links = (ONE, reverse("admin:pulse_django_worker_change", args=[worker.pk]))
         page = text(staff("pulse_view_board"), BOARD)
+        assert "mail: due for" in " ".join(page.split())
         assert not [link for link in links if link in page]
         User.objects.all().delete()
         page = text(staff("pulse_view_board", "pulse_view_queues", "pulse_view_workers"), BOARD)
@@ -347,17 +318,14 @@ class TestQueues:
         history = reverse("admin:pulse_django_queue_history", args=["mail"])
         assert "the provider is down" in text(client, history)
 
-    def test_a_pause_without_an_end_lasts(self, admin_client: Client) -> None:
-        self.pause(admin_client, duration=0)
-        assert Pause.objects.get().paused_until is None
-
     def test_a_name_that_ends_in_a_space_is_another_queue(self, admin_client: Client) -> None:
         for name in ("mail", "mail "):
             make_job(queue=name)
         assert f'href="{ONE}?name=mail%20"' in text(admin_client, QUEUES)
         assert 'name="name" value="mail "' in text(admin_client, ONE, name="mail ")
-        self.pause(admin_client, name="mail ")
-        assert Pause.objects.get().queue == "mail "
+        self.pause(admin_client, name="mail ", duration=0)
+        paused = Pause.objects.get()
+        assert (paused.queue, paused.paused_until) == ("mail ", None)
 
     def test_resuming_is_logged_too_and_happens_once(self, admin_client: Client) -> None:
         self.pause(admin_client)
@@ -393,53 +361,46 @@ class TestQueues:
                 Pause.objects.forget_ended()
             assert "Paused (1 hour)" in self.pause(admin_client, **seen | {"seen": ""}).content.decode()
 
-    def test_a_form_that_does_not_say_what_it_showed_changes_nothing(self, admin_client: Client) -> None:
-        instants = ["", "x", "2026-13-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
-        with all_faults() as about:
-            for seen in instants:
-                with about(seen), undone():
-                    Pause.objects.pause(queue="mail")
-                    data = {"name": "mail", "reason": "x", "seen": seen}
-                    assert MEANWHILE in admin_client.post(RESUME, data, follow=True).content.decode()
-                    assert Pause.objects.exists()
+    @each_of("", "x", "2026-13-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", around=undone)
+    def test_a_form_that_does_not_say_what_it_showed_changes_nothing(self, admin_client: Client, *, seen: Any) -> None:
+        Pause.objects.pause(queue="mail")
+        data = {"name": "mail", "reason": "x", "seen": seen}
+        assert MEANWHILE in admin_client.post(RESUME, data, follow=True).content.decode()
+        assert Pause.objects.exists()
 
-    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client) -> None:
-        forms = [
-            {"reason": ""},
-            {"duration": 5},
-            {"name": ""},
-            {"name": "x" * 500},
-            {"name": "a\0"},
-            {"name": "a\u200bb"},
-            {"name": "a\tb"},
-            {"name": "a\nb"},
-            {"name": "a\xa0b"},
-            {"name": "\u202ex"},
-        ]
-        with all_faults() as about:
-            for data in forms:
-                with about(data), undone():
-                    page = self.pause(admin_client, **data).content.decode()
-                    assert 'class="error"' in page
-                    assert not Pause.objects.exists()
+    @each_of(
+        {"reason": ""},
+        {"duration": 5},
+        {"name": ""},
+        {"name": "x" * 500},
+        {"name": "a\0"},
+        {"name": "a\u200bb"},
+        {"name": "a\tb"},
+        {"name": "a\nb"},
+        {"name": "a\xa0b"},
+        {"name": "\u202ex"},
+        around=undone,
+    )
+    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client, *, data: Any) -> None:
+        page = self.pause(admin_client, **data).content.decode()
+        assert 'class="error"' in page
+        assert not Pause.objects.exists()
 
-    def test_only_operators_may_and_only_by_a_form_of_ours(self) -> None:
-        with all_faults() as about:
-            for url in [PAUSE, RESUME]:
-                with about(url), undone():
-                    Pause.objects.pause(queue="mail")
-                    data = {"name": "mail", "reason": "x", "duration": 0, "seen": "none"}
-                    assert Client().post(url, data).status_code == 302, "to the login"
-                    looking = staff("pulse_view_queues")
-                    assert looking.post(url, data).status_code == 403
-                    assert url not in text(looking, ONE, name="mail")
-                    User.objects.all().delete()
-                    assert staff("pulse_operate_queues").post(url, data).status_code == 403, "who may not see it"
-                    User.objects.all().delete()
-                    client = staff("pulse_view_queues", "pulse_operate_queues", enforce_csrf_checks=True)
-                    assert client.post(url, data).status_code == 403
-                    assert client.get(url, data).status_code == 405
-                    assert Pause.objects.get().reason == ""
+    @each_of(PAUSE, RESUME, around=undone)
+    def test_only_operators_may_and_only_by_a_form_of_ours(self, *, url: Any) -> None:
+        Pause.objects.pause(queue="mail")
+        data = {"name": "mail", "reason": "x", "duration": 0, "seen": "none"}
+        assert Client().post(url, data).status_code == 302, "to the login"
+        looking = staff("pulse_view_queues")
+        assert looking.post(url, data).status_code == 403
+        assert url not in text(looking, ONE, name="mail")
+        User.objects.all().delete()
+        assert staff("pulse_operate_queues").post(url, data).status_code == 403, "who may not see it"
+        User.objects.all().delete()
+        client = staff("pulse_view_queues", "pulse_operate_queues", enforce_csrf_checks=True)
+        assert client.post(url, data).status_code == 403
+        assert client.get(url, data).status_code == 405
+        assert Pause.objects.get().reason == ""
 
     def test_a_queue_is_shown_by_name_also_if_nothing_is_known_of_it(self, admin_client: Client) -> None:
         page = text(admin_client, ONE, name="never seen")
@@ -489,33 +450,33 @@ class TestWorkers:
         assert "reported Failed at" in page
         assert "90 successful, 2 failed" in page
 
-    def test_what_another_release_said_in_another_shape_closes_no_page(self, admin_client: Client) -> None:
-        cases = [
-            ("queues", None),
-            ("queues", "all"),
-            ("queues", {"mail": 1}),
-            ("queues", 5),
-            ("versions", None),
-            ("versions", []),
-            ("tasks", None),
-            ("tasks", {}),
-            ("tasks", 5),
-            ("vitals", None),
-            ("vitals", []),
-            ("vitals", 5),
-            ("vitals", {"beats": "many", "beat_failures": None}),
-            ("vitals", {"beat_delays": None}),
-            ("vitals", {"beat_delays": {"x": 1}}),
-            ("vitals", {"beat_delays": {"1": "x"}}),
-            ("vitals", {"beat_delays": {"1" * 9: 1}}),
-        ]
-        with all_faults() as about:
-            for column, said in cases:
-                with about((column, said)), undone():
-                    worker = presence()
-                    sql(f"UPDATE pulse_django_worker SET {column} = %s::jsonb", json.dumps(said))
-                    text(admin_client, reverse("admin:pulse_django_worker_changelist"))
-                    self.page(admin_client, worker)
+    @each_of(
+        ("queues", None),
+        ("queues", "all"),
+        ("queues", {"mail": 1}),
+        ("queues", 5),
+        ("versions", None),
+        ("versions", []),
+        ("tasks", None),
+        ("tasks", {}),
+        ("tasks", 5),
+        ("vitals", None),
+        ("vitals", []),
+        ("vitals", 5),
+        ("vitals", {"beats": "many", "beat_failures": None}),
+        ("vitals", {"beat_delays": None}),
+        ("vitals", {"beat_delays": {"x": 1}}),
+        ("vitals", {"beat_delays": {"1": "x"}}),
+        ("vitals", {"beat_delays": {"1" * 9: 1}}),
+        around=undone,
+    )
+    def test_what_another_release_said_in_another_shape_closes_no_page(
+        self, admin_client: Client, *, column: Any, said: Any
+    ) -> None:
+        worker = presence()
+        sql(f"UPDATE pulse_django_worker SET {column} = %s::jsonb", json.dumps(said))
+        text(admin_client, reverse("admin:pulse_django_worker_changelist"))
+        self.page(admin_client, worker)
 
     def test_a_host_that_cannot_be_is_refused_as_django_does(self, admin_client: Client) -> None:
         response = admin_client.get(reverse("admin:pulse_django_worker_changelist"), {"host": "\0"})

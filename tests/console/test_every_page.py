@@ -35,7 +35,7 @@ from pulse_django.queue.words.states import Status
 from pulse_django.schedules.console.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.workflows.console.admin import ACTS as WORKFLOW_ACTS
 from tests.factories import AttemptFactory, PauseFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -275,19 +275,17 @@ def test_looking_changes_nothing_whoever_looks(addresses: list[Address], admin_c
                 assert everything() == before
 
 
-def test_a_post_that_was_forged_elsewhere_changes_nothing(addresses: list[Address]) -> None:
-    with all_faults() as about:
-        for user in ["operator", "superuser"]:
-            with about(user), undone():
-                if user == "operator":
-                    client = somebody(*VIEWING, *ACTING, enforce_csrf_checks=True)
-                else:
-                    client = Client(enforce_csrf_checks=True)
-                    client.force_login(User.objects.create_superuser("root"))
-                before = everything()
-                for address in addresses:
-                    assert client.post(address.url, address.data).status_code == 403, address
-                assert everything() == before
+@each_of("operator", "superuser", around=undone)
+def test_a_post_that_was_forged_elsewhere_changes_nothing(addresses: list[Address], *, user: Any) -> None:
+    if user == "operator":
+        client = somebody(*VIEWING, *ACTING, enforce_csrf_checks=True)
+    else:
+        client = Client(enforce_csrf_checks=True)
+        client.force_login(User.objects.create_superuser("root"))
+    before = everything()
+    for address in addresses:
+        assert client.post(address.url, address.data).status_code == 403, address
+    assert everything() == before
 
 
 def test_nothing_can_be_typed_into_a_row(addresses: list[Address], admin_client: Client) -> None:
@@ -299,25 +297,23 @@ def test_nothing_can_be_typed_into_a_row(addresses: list[Address], admin_client:
     assert everything() == before
 
 
+@each_of(*OURS, around=undone)
 def test_a_site_that_shows_one_of_them_links_only_to_what_it_shows(
-    addresses: list[Address], admin_client: Client, settings: Any
+    addresses: list[Address], admin_client: Client, settings: Any, *, alone: Any
 ) -> None:
-    with all_faults() as about:
-        for alone in OURS:
-            with about(alone), undone():
-                make_job(Status.RUNNING, queue="mail", locked_by="host-1:b:1")
-                site = admin.AdminSite(name="ops")
-                site.register(alone, type(admin.site._registry[alone]))
-                module = ModuleType("one_model_urls")
-                module.urlpatterns = [path("ops/", site.urls)]  # type: ignore[attr-defined]
-                settings.ROOT_URLCONF = module
-                for address in addresses:
-                    if address.name.split("_")[2] == alone._meta.model_name and not address.acts:
-                        url = address.url.replace("/admin/", "/ops/")
-                        for query in ({}, {"error": ERROR, "name": "mail"}):
-                            assert admin_client.get(url, query, follow=True).status_code in (200, 403, 404, 405), url
-                for job in Job.objects.all() if alone is Job else ():
-                    assert admin_client.get(reverse("ops:pulse_django_job_change", args=[job.pk])).status_code == 200
+    make_job(Status.RUNNING, queue="mail", locked_by="host-1:b:1")
+    site = admin.AdminSite(name="ops")
+    site.register(alone, type(admin.site._registry[alone]))
+    module = ModuleType("one_model_urls")
+    module.urlpatterns = [path("ops/", site.urls)]  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    for address in addresses:
+        if address.name.split("_")[2] == alone._meta.model_name and not address.acts:
+            url = address.url.replace("/admin/", "/ops/")
+            for query in ({}, {"error": ERROR, "name": "mail"}):
+                assert admin_client.get(url, query, follow=True).status_code in (200, 403, 404, 405), url
+    for job in Job.objects.all() if alone is Job else ():
+        assert admin_client.get(reverse("ops:pulse_django_job_change", args=[job.pk])).status_code == 200
 
 
 MARK = "pwned"

@@ -23,7 +23,7 @@ from tests.console.staff import staff
 from tests.console.test_job_list import page_at
 from tests.encryption.test_searched_tasks import ship
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -67,20 +67,15 @@ def test_a_large_list_takes_one_statement_for_each_batch(admin_client: Client, m
     assert len([one for one in queries if "pulse_django_job" in one["sql"] and "LIMIT 3" in one["sql"]]) == 3
 
 
-def test_no_cell_is_a_formula(admin_client: Client) -> None:
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1", "\n=cmd|' /C calc'!A0"]
-    with all_faults() as about:
-        for text in texts:
-            with about(text), undone():
-                make_job(
-                    Status.DEAD_LETTERED, queue="mail", task=text, last_error=text, kwargs={text: text}, args=[text]
-                )
-                [row] = as_csv(admin_client, queue="mail")
-                for name in ("task", "last_error"):
-                    assert row[name].startswith("'")
-                    assert "\n" not in row[name]
-                [row] = as_json(admin_client, queue="mail")
-                assert row["last_error"] == text, "JSON has no formulas"
+@each_of("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1", "\n=cmd|' /C calc'!A0", around=undone)
+def test_no_cell_is_a_formula(admin_client: Client, *, text: Any) -> None:
+    make_job(Status.DEAD_LETTERED, queue="mail", task=text, last_error=text, kwargs={text: text}, args=[text])
+    [row] = as_csv(admin_client, queue="mail")
+    for name in ("task", "last_error"):
+        assert row[name].startswith("'")
+        assert "\n" not in row[name]
+    [row] = as_json(admin_client, queue="mail")
+    assert row["last_error"] == text, "JSON has no formulas"
 
 
 def test_no_cell_is_a_formula_where_another_sign_separates(admin_client: Client) -> None:
@@ -102,12 +97,13 @@ def test_no_cell_is_a_formula_where_another_sign_separates(admin_client: Client)
                         assert not cell.startswith("-") or cell.removeprefix("-").isdigit(), cell
 
 
-def test_each_cell_is_quoted(admin_client: Client) -> None:
-    make_job(queue="mail", task="a;b", tags=["x\ty"])
+def test_each_cell_is_quoted_and_numbers_stay_numbers(admin_client: Client) -> None:
+    make_job(queue="mail", task="a;b", tags=["x\ty"], priority=-5)
     header, row, end = body(admin_client, "csv", queue="mail").split("\r\n")
     assert header.startswith('"id","task"')
     assert '"a;b"' in row
     assert end == ""
+    assert as_csv(admin_client, queue="mail")[0]["priority"] == "-5"
 
 
 def test_long_runs_of_separators_take_no_longer(admin_client: Client) -> None:
@@ -120,11 +116,6 @@ def test_long_runs_of_separators_take_no_longer(admin_client: Client) -> None:
     assert min(seconds(400_000) for _ in range(3)) < 24 * short, (
         "the time grows with the square of the length: 64 times"
     )
-
-
-def test_numbers_stay_numbers(admin_client: Client) -> None:
-    make_job(queue="mail", priority=-5)
-    assert as_csv(admin_client, queue="mail")[0]["priority"] == "-5"
 
 
 class TestArguments:
@@ -155,12 +146,10 @@ class TestWhoMay:
         page = page_at(admin_client, queue="mail")
         assert f"{reverse('admin:pulse_django_job_export', args=['csv'])}?queue=mail" in page
 
-    def test_an_address_that_is_no_filter_is_refused(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for query in [{}, {"args__icontains": "x"}, {"q": "4711"}]:
-                with about(query), undone():
-                    url = reverse("admin:pulse_django_job_export", args=["csv"])
-                    assert admin_client.get(url, query).status_code == 302
+    @each_of({}, {"args__icontains": "x"}, {"q": "4711"}, around=undone)
+    def test_an_address_that_is_no_filter_is_refused(self, admin_client: Client, *, query: Any) -> None:
+        url = reverse("admin:pulse_django_job_export", args=["csv"])
+        assert admin_client.get(url, query).status_code == 302
 
     def test_arguments_are_no_oracle_here_either(self) -> None:
         ship.enqueue(4711)

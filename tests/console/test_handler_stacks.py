@@ -11,11 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.models import Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.states import Status
-from tests.console.staff import staff
-from tests.factories import WorkerFactory, make_job, now
-from tests.faults import all_faults
+from tests.console.staff import page_of, staff
+from tests.factories import WorkerFactory, make_job, now, presence
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -33,20 +32,13 @@ def job(worker: Any) -> Any:
     return make_job(Status.RUNNING, locked_by="host-1:b.1:7")
 
 
-def page_of(worker: Any) -> str:
-    return reverse("admin:pulse_django_worker_change", args=[worker.pk])
-
-
 def ask(client: Client, worker: Any, job_id: object) -> str:
     url = reverse("admin:pulse_django_worker_act_stack", args=[worker.pk])
     return client.post(url, {"job": job_id}, follow=True).content.decode()
 
 
 def wanted_by_the_worker() -> int | None:
-    said = Presence(
-        name="host-1", boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=1, stuck_slots=0
-    )
-    return Worker.objects.note(said).stack_wanted
+    return Worker.objects.note(presence()).stack_wanted
 
 
 def test_a_question_reaches_the_worker_and_its_answer_the_page(worker: Any, job: Any, admin_client: Client) -> None:
@@ -81,12 +73,10 @@ def test_a_worker_that_has_stopped_is_not_asked(worker: Any, job: Any, admin_cli
     assert not LogEntry.objects.exists()
 
 
-def test_only_a_number_is_asked_about(worker: Any, admin_client: Client) -> None:
-    with all_faults() as about:
-        for job_id in ["", "x", "-1", "9" * 30, "1 OR 1=1"]:
-            with about(job_id), undone():
-                ask(admin_client, worker, job_id)
-                assert Worker.objects.get().stack_wanted is None
+@each_of("", "x", "-1", "9" * 30, "1 OR 1=1", around=undone)
+def test_only_a_number_is_asked_about(worker: Any, admin_client: Client, *, job_id: Any) -> None:
+    ask(admin_client, worker, job_id)
+    assert Worker.objects.get().stack_wanted is None
 
 
 def test_only_who_may_change_workers_asks_and_reads(worker: Any, job: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -15,7 +16,7 @@ from tests.console.staff import staff
 from tests.console.test_job_list import page_at
 from tests.encryption.test_searched_tasks import silent
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -26,19 +27,17 @@ def cells(client: Client, column: str) -> list[str]:
     return [one.partition("<")[0] for one in page.split(f'<td class="field-{column}">')[1:]]
 
 
-def test_arguments_are_one_line(admin_client: Client) -> None:
-    cases = [
-        ({"args": [4711, "a b"], "kwargs": {"note": "x"}}, "4711, &quot;a b&quot;, note=&quot;x&quot;"),
-        ({"args": ["line\nbreak"]}, "&quot;line\\nbreak&quot;"),
-        ({"kwargs": {"text": "x" * 500}}, f"text=&quot;{'x' * 51}..."),
-        ({"args": []}, ""),
-    ]
-    with all_faults() as about:
-        for given, shown in cases:
-            with about((given, shown)), undone():
-                size = 4 + sum(len(str(value)) for value in given.values())
-                make_job(task=silent.name, payload_bytes=size, **given)
-                assert cells(admin_client, "arguments_in_short") == [shown]
+@each_of(
+    ({"args": [4711, "a b"], "kwargs": {"note": "x"}}, "4711, &quot;a b&quot;, note=&quot;x&quot;"),
+    ({"args": ["line\nbreak"]}, "&quot;line\\nbreak&quot;"),
+    ({"kwargs": {"text": "x" * 500}}, f"text=&quot;{'x' * 51}..."),
+    ({"args": []}, ""),
+    around=undone,
+)
+def test_arguments_are_one_line(admin_client: Client, *, given: Any, shown: Any) -> None:
+    size = 4 + sum(len(str(value)) for value in given.values())
+    make_job(task=silent.name, payload_bytes=size, **given)
+    assert cells(admin_client, "arguments_in_short") == [shown]
 
 
 def test_long_ones_are_not_read(admin_client: Client) -> None:

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from pulse_django.models import Worker
 from pulse_django.queue.words.states import Status
-from tests.console.staff import staff
+from tests.console.staff import page_of, staff, text
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 
 pytestmark = pytest.mark.django_db
@@ -32,16 +32,8 @@ def worker() -> Any:
     return lost
 
 
-def page_of(worker: Any) -> str:
-    return reverse("admin:pulse_django_worker_change", args=[worker.pk])
-
-
 def act_on(worker: Any) -> str:
     return reverse("admin:pulse_django_worker_act", args=[worker.pk])
-
-
-def text(client: Client, url: str) -> str:
-    return client.get(url).content.decode()
 
 
 def test_a_lost_worker_is_red_on_the_board_and_in_the_list_until_it_is_acknowledged(

@@ -28,7 +28,7 @@ from pulse_django.testing import drain, run_job
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -111,18 +111,17 @@ def test_few_are_changed_at_once_and_each_is_logged(client: Client, monkeypatch:
     begin(client, "retry", f"{DEAD}&queue=sms")
 
 
-def test_what_ended_after_the_page_was_opened_is_left(client: Client) -> None:
-    with all_faults() as about:
-        for at_once in (-1, 9):
-            with about(at_once), undone(), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(mass_page, "AT_ONCE", at_once)
-                [seen] = dead(queue="mail")
-                page = client.get(url("retry", f"{DEAD}&queue=mail")).content.decode()
-                asked_at = page.split('name="asked_at" value="')[1].split('"')[0]
-                [later] = dead(queue="mail")
-                client.post(url("retry", f"{DEAD}&queue=mail"), {"runs": 1, "asked_at": asked_at})
-                drain(queues=["default"])
-                assert statuses([seen, later]) == [Status.PENDING, Status.DEAD_LETTERED]
+@each_of(-1, 9, around=undone)
+def test_what_ended_after_the_page_was_opened_is_left(client: Client, *, at_once: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mass_page, "AT_ONCE", at_once)
+        [seen] = dead(queue="mail")
+        page = client.get(url("retry", f"{DEAD}&queue=mail")).content.decode()
+        asked_at = page.split('name="asked_at" value="')[1].split('"')[0]
+        [later] = dead(queue="mail")
+        client.post(url("retry", f"{DEAD}&queue=mail"), {"runs": 1, "asked_at": asked_at})
+        drain(queues=["default"])
+        assert statuses([seen, later]) == [Status.PENDING, Status.DEAD_LETTERED]
 
 
 def test_the_page_asks_with_the_number_and_the_filter_in_words(client: Client) -> None:
@@ -245,21 +244,19 @@ def test_who_may_start_it_may_stop_it_and_no_other_workflow() -> None:
     assert other.row.cancelled_at is None
 
 
-def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client) -> None:
-    with all_faults() as about:
-        for lost in ["permission", "account"]:
-            with about(lost), undone():
-                ids = dead(4, queue="mail")
-                batch = begin(client, "retry", f"{DEAD}&queue=mail")
-                run_job(Job.objects.get(task=PLAN).pk)
-                if lost == "permission":
-                    User.objects.get().user_permissions.remove(Permission.objects.get(codename="pulse_retry_jobs"))
-                else:
-                    User.objects.update(is_active=False)
-                drain(queues=["default"])
-                assert statuses(ids) == [Status.DEAD_LETTERED] * 4
-                assert "no longer has the permission" in batch.row.cancel_reason
-                assert batch.row.finished_at is not None
+@each_of("permission", "account", around=undone)
+def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client, *, lost: Any) -> None:
+    ids = dead(4, queue="mail")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail")
+    run_job(Job.objects.get(task=PLAN).pk)
+    if lost == "permission":
+        User.objects.get().user_permissions.remove(Permission.objects.get(codename="pulse_retry_jobs"))
+    else:
+        User.objects.update(is_active=False)
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.DEAD_LETTERED] * 4
+    assert "no longer has the permission" in batch.row.cancel_reason
+    assert batch.row.finished_at is not None
 
 
 def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
@@ -270,42 +267,38 @@ def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
     assert sorted(lines(batch)[0] for batch in batches) == ["0 retried", "6 retried"]
 
 
-def test_each_needs_its_permission() -> None:
-    with all_faults() as about:
-        for verb in [act.name for act in ACTS.values() if act.label_of_all]:
-            with about(verb), undone():
-                wanted = ACTS[verb].permission
-                client = staff("pulse_view_jobs", *(one for one in PERMISSIONS if one != wanted))
-                assert client.get(url(verb, "queue=mail")).status_code == 403
-                assert client.post(url(verb, "queue=mail"), {"reason": "x", "runs": 1, "queue": "q"}).status_code == 403
-                assert not StoredBatch.objects.exists()
+@each_of(*[act.name for act in ACTS.values() if act.label_of_all], around=undone)
+def test_each_needs_its_permission(*, verb: Any) -> None:
+    wanted = ACTS[verb].permission
+    client = staff("pulse_view_jobs", *(one for one in PERMISSIONS if one != wanted))
+    assert client.get(url(verb, "queue=mail")).status_code == 403
+    assert client.post(url(verb, "queue=mail"), {"reason": "x", "runs": 1, "queue": "q"}).status_code == 403
+    assert not StoredBatch.objects.exists()
 
 
-def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client) -> None:
-    cases = [
-        "",
-        "older=5",
-        "args__icontains=secret",
-        "queue=mail&task__startswith=a",
-        "status__exact=NOTHING",
-        "age=century",
-        "batch=x",
-        "tag=%00",
-        "queue=" + "x" * 5_000,
-        "queue=a%00b",
-        "q=",
-        "q=%00",
-        "q=%22%22",
-        "queue=mail&q=+%27%27",
-    ]
-    with all_faults() as about:
-        for query in cases:
-            with about(query), undone():
-                make_job()
-                with pytest.raises(InvalidCriteria):
-                    Criteria.read(query)
-                assert client.post(url("cancel", query), {"reason": "x"}).status_code == 302
-                assert not StoredBatch.objects.exists()
+@each_of(
+    "",
+    "older=5",
+    "args__icontains=secret",
+    "queue=mail&task__startswith=a",
+    "status__exact=NOTHING",
+    "age=century",
+    "batch=x",
+    "tag=%00",
+    "queue=" + "x" * 5_000,
+    "queue=a%00b",
+    "q=",
+    "q=%00",
+    "q=%22%22",
+    "queue=mail&q=+%27%27",
+    around=undone,
+)
+def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client, *, query: Any) -> None:
+    make_job()
+    with pytest.raises(InvalidCriteria):
+        Criteria.read(query)
+    assert client.post(url("cancel", query), {"reason": "x"}).status_code == 302
+    assert not StoredBatch.objects.exists()
 
 
 def test_a_filter_that_is_none_any_more_cancels_the_operation(client: Client) -> None:
@@ -377,12 +370,3 @@ def test_a_request_takes_as_many_statements_whatever_it_means(client: Client) ->
             begin(client, "retry", f"{DEAD}&queue=of {count}")
         taken.append(len(queries))
     assert taken[0] == taken[1]
-
-
-def test_it_is_started_by_code_as_well(client: Client) -> None:
-    ids = dead(2, queue="mail")
-    criteria = Criteria.read(f"{DEAD}&queue=mail")
-    given = {"runs": 1, "per_minute": None, "reason": ""}
-    start_operation("default", ACTS["retry"], criteria, given, User.objects.get())
-    drain(queues=["default"])
-    assert statuses(ids) == [Status.PENDING] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -11,7 +12,7 @@ from django.urls import reverse
 from pulse_django.console.queues.admin import MOST_NAMED
 from tests.console.staff import staff
 from tests.factories import WorkerFactory, now
-from tests.faults import all_faults
+from tests.faults import each_of
 
 pytestmark = pytest.mark.django_db
 
@@ -43,11 +44,9 @@ def test_without_one_it_says_what_to_start(admin_client: Client) -> None:
     assert "<code>python manage.py pulse_worker --queues=&#x27;mail of today&#x27;</code>" in found
 
 
-def test_a_queue_that_no_option_can_name_is_served_by_a_worker_for_all(admin_client: Client) -> None:
-    with all_faults() as about:
-        for name in ["a,b", " mail"]:
-            with about(name):
-                assert "<code>python manage.py pulse_worker</code>" in page(admin_client, name)
+@each_of("a,b", " mail")
+def test_a_queue_that_no_option_can_name_is_served_by_a_worker_for_all(admin_client: Client, *, name: Any) -> None:
+    assert "<code>python manage.py pulse_worker</code>" in page(admin_client, name)
 
 
 def test_who_may_not_see_workers_gets_names_and_no_links(admin_client: Client) -> None:

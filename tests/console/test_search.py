@@ -20,9 +20,8 @@ from tests.console.test_job_list import found, link, newest_first, page_at
 from tests.encryption.test_encryption import tasks as encrypted_tasks
 from tests.encryption.test_searched_tasks import ship
 from tests.factories import WorkerFactory, make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
-from tests.undoing import undone
 
 __all__ = ["encrypted_tasks"]
 
@@ -35,25 +34,22 @@ def job_of(result: Any) -> Job:
     return Job.objects.get(pk=result.id)
 
 
-def test_what_is_typed_means() -> None:
-    cases = [
-        ("4711", Search(job_id=4711, number="4711")),
-        (" #4711 ", Search(job_id=4711)),
-        ("order_id:4711", Search(arguments=(("order_id", "4711"),))),
-        ('email:"a b"', Search(arguments=(("email", "a b"),))),
-        ("email:a:b", Search(arguments=(("email", "a:b"),))),
-        ("parent:17 parent:#18", Search(parents=(17, 18))),
-        ("parent:x", Search(parents=(0,))),
-        ('error:"connection refused" tag:a', Search(errors=("connection refused",), tags=("a",))),
-        ("task:mail", Search(tasks=("mail",))),
-        ('"order_id:4711" x', Search(words=("order_id:4711", "x"))),
-        ("ValueError: no", Search(words=("ValueError:", "no"))),
-        ("\"\" ''", Search()),
-    ]
-    with all_faults() as about:
-        for text, meant in cases:
-            with about((text, meant)):
-                assert search_in(text) == meant
+@each_of(
+    ("4711", Search(job_id=4711, number="4711")),
+    (" #4711 ", Search(job_id=4711)),
+    ("order_id:4711", Search(arguments=(("order_id", "4711"),))),
+    ('email:"a b"', Search(arguments=(("email", "a b"),))),
+    ("email:a:b", Search(arguments=(("email", "a:b"),))),
+    ("parent:17 parent:#18", Search(parents=(17, 18))),
+    ("parent:x", Search(parents=(0,))),
+    ('error:"connection refused" tag:a', Search(errors=("connection refused",), tags=("a",))),
+    ("task:mail", Search(tasks=("mail",))),
+    ('"order_id:4711" x', Search(words=("order_id:4711", "x"))),
+    ("ValueError: no", Search(words=("ValueError:", "no"))),
+    ("\"\" ''", Search()),
+)
+def test_what_is_typed_means(*, text: Any, meant: Any) -> None:
+    assert search_in(text) == meant
 
 
 class TestArguments:
@@ -73,16 +69,13 @@ class TestArguments:
 
     def test_a_number_is_the_job_and_the_argument_and_the_page_says_which(self, admin_client: Client) -> None:
         job = make_job()
-        hit = job_of(ship.enqueue(job.pk))
+        hit, other = job_of(ship.enqueue(job.pk)), job_of(ship.enqueue(987_654_321))
         assert found(admin_client, q=str(job.pk)) == newest_first(job, hit)
         assert found(admin_client, q=f"#{job.pk}") == [job.pk]
         page = page_at(admin_client, q=str(job.pk))
         assert f"There is a job {job.pk}." in page
         assert f"All other jobs have the value {job.pk} as one of these arguments: email, order_id." in page
-
-    def test_a_number_that_is_no_job(self, admin_client: Client) -> None:
-        hit = job_of(ship.enqueue(987_654_321))
-        assert found(admin_client, q="987654321") == [hit.pk]
+        assert found(admin_client, q="987654321") == [other.pk]
         assert "There is no job 987654321." in page_at(admin_client, q="987654321")
 
     def test_a_common_value_is_looked_for_in_windows(self, admin_client: Client, monkeypatch: Any) -> None:
@@ -94,33 +87,24 @@ class TestArguments:
 
 class TestWhoMay:
     def test_without_the_permission_arguments_are_no_oracle(self) -> None:
-        with all_faults() as about:
-            for text in ["order_id:4711", "order_id:4712"]:
-                with about(text), undone():
-                    ship.enqueue(4711)
-                    page = page_at(staff("pulse_view_jobs", "pulse_cancel_jobs"), q=text)
-                    assert "field-id" not in page
-                    assert "You need the permission to see arguments to search them." in page
-
-    def test_without_the_permission_a_number_is_a_job(self) -> None:
-        ship.enqueue(987_654_321)
-        page = page_at(staff("pulse_view_jobs"), q="987654321")
-        assert "field-id" not in page
+        for order in (4711, 987_654_321):
+            ship.enqueue(order)
+        client = staff("pulse_view_jobs", "pulse_cancel_jobs")
+        for text in ("order_id:4711", "order_id:4712"):
+            page = page_at(client, q=text)
+            assert "field-id" not in page, text
+            assert "You need the permission to see arguments to search them." in page
+            assert "mass/" not in page, "nor is the count of an operation"
+            response = client.get(reverse("admin:pulse_django_job_mass", args=["cancel"]), {"q": text})
+            assert response.status_code == 302
+        page = page_at(client, q="987654321")
+        assert "field-id" not in page, "a number is a job"
         assert "Arguments were not searched: you need the permission to see them." in page
 
-    def test_nor_is_the_count_of_an_operation(self) -> None:
-        ship.enqueue(4711)
-        client = staff("pulse_view_jobs", "pulse_cancel_jobs")
-        assert "mass/" not in page_at(client, q="order_id:4711")
-        response = client.get(reverse("admin:pulse_django_job_mass", args=["cancel"]), {"q": "order_id:4711"})
-        assert response.status_code == 302
-
-    def test_with_it_all_that_match_can_be_meant(self, admin_client: Client) -> None:
+    def test_with_it_all_that_match_can_be_meant_but_by_one_meaning_of_a_number(self, admin_client: Client) -> None:
         job, _ = job_of(ship.enqueue(4711)), ship.enqueue(4712)
         assert "mass/cancel/" in page_at(admin_client, q="order_id:4711")
         assert [one.pk for one in Criteria.read("q=order_id:4711").jobs("default")] == [job.pk]
-
-    def test_an_operation_is_about_one_meaning_of_a_number(self, admin_client: Client) -> None:
         assert "mass/" not in page_at(admin_client, q="4711")
         with pytest.raises(InvalidCriteria, match="Type # before the number"):
             Criteria.read("q=4711")
@@ -174,13 +158,10 @@ class TestWords:
 
     def test_in_a_name_of_a_task_the_page_says_which(self, admin_client: Client) -> None:
         WorkerFactory(tasks=["shop.send_quux"])
-        job = make_job(task="shop.send_quux")
+        job, unknown = make_job(task="shop.send_quux"), make_job(task="gone.long_ago")
         assert found(admin_client, q="Quux") == [job.pk]
         assert "Tasks with “Quux” in their names: shop.send_quux." in html.unescape(page_at(admin_client, q="Quux"))
-
-    def test_a_task_that_nobody_knows_is_found_by_its_name(self, admin_client: Client) -> None:
-        job = make_job(task="gone.long_ago")
-        assert found(admin_client, q="task:LONG_ago") == [job.pk]
+        assert found(admin_client, q="task:LONG_ago") == [unknown.pk], "though nobody knows it"
         assert "task:long_ago" in page_at(admin_client, q="long_ago")
 
     def test_what_was_typed_is_shown_inert(self, admin_client: Client) -> None:

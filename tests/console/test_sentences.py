@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils.translation import override
@@ -10,7 +11,7 @@ from django.utils.translation import override
 from pulse_django.console import sentences
 from pulse_django.health.conditions import Limits, Sentence, ask, named
 from pulse_django.models import Schedule
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.health.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
 from tests.rival import Rival
 
@@ -19,21 +20,19 @@ NO_SENTENCE = {"thread-restarted"}
 
 
 @pytest.mark.usefixtures("vacuumed")
-def test_what_a_condition_found_is_translated(rival: Rival) -> None:
-    with all_faults() as about:
-        for name in sorted({*SIMPLE, *WITH_AN_END} - NO_SENTENCE):
-            with about(name):
-                empty_and_vacuum()
-                with brought_about(name, rival):
-                    finding = ask(named(name), "default", Limits(dead_rows=20, long_transaction=timedelta()))
-                assert finding.subjects
-                with override("de"):
-                    for subject in finding.subjects:
-                        shown = sentences.sentence_shown(subject.words)
-                        assert "lang=" not in shown, subject.words
-                        assert shown != subject.words, "it has no translation"
-                with override("en"):
-                    assert sentences.sentence_shown(subject.words) == subject.words.replace("'", "&#x27;")
+@each_of(*sorted({*SIMPLE, *WITH_AN_END} - NO_SENTENCE))
+def test_what_a_condition_found_is_translated(rival: Rival, *, name: Any) -> None:
+    empty_and_vacuum()
+    with brought_about(name, rival):
+        finding = ask(named(name), "default", Limits(dead_rows=20, long_transaction=timedelta()))
+    assert finding.subjects
+    with override("de"):
+        for subject in finding.subjects:
+            shown = sentences.sentence_shown(subject.words)
+            assert "lang=" not in shown, subject.words
+            assert shown != subject.words, "it has no translation"
+    with override("en"):
+        assert sentences.sentence_shown(subject.words) == subject.words.replace("'", "&#x27;")
 
 
 def test_what_has_no_known_form_is_shown_as_it_is_and_marked_as_english() -> None:
@@ -75,20 +74,18 @@ def test_what_a_condition_is_about_is_translated_but_no_name() -> None:
         assert sentences.subject_shown("queue mail") == "Queue mail"
 
 
-def test_what_a_limit_allows_is_translated() -> None:
-    cases = [
-        ({"max_running": 5}, "5 laufend"),
-        (
-            {"max_running": 5, "max_running_per_key": 1, "rate": 100, "rate_per": 60},
-            "5 laufend, 1 je Schlüssel, 100 pro 1m",
-        ),
-        ({"key_rate": 3, "key_rate_per": 3600}, "3 je Schlüssel in 1h"),
-        ({}, "keine Grenze"),
-    ]
-    with all_faults() as about:
-        for numbers, words in cases:
-            with about((numbers, words)), override("de"):
-                assert sentences.limit_shown(numbers) == words
+@each_of(
+    ({"max_running": 5}, "5 laufend"),
+    (
+        {"max_running": 5, "max_running_per_key": 1, "rate": 100, "rate_per": 60},
+        "5 laufend, 1 je Schlüssel, 100 pro 1m",
+    ),
+    ({"key_rate": 3, "key_rate_per": 3600}, "3 je Schlüssel in 1h"),
+    ({}, "keine Grenze"),
+)
+def test_what_a_limit_allows_is_translated(*, numbers: Any, words: Any) -> None:
+    with override("de"):
+        assert sentences.limit_shown(numbers) == words
 
 
 def test_a_schedule_is_a_sentence_in_english_and_its_expression_in_other_languages() -> None:

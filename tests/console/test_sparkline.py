@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from hypothesis import given, strategies
 
 from pulse_django.console.board.sparkline import HEIGHT, WIDTH, draw, rate_in_words
-from tests.faults import all_faults
+from tests.faults import each_of
 
 VALUES = strategies.lists(strategies.none() | strategies.floats(min_value=0, max_value=1e9), max_size=80)
 
@@ -34,9 +35,6 @@ def test_higher_is_higher_and_a_common_scale_is_kept() -> None:
     assert draw([1], highest=10).path != draw([1]).path
 
 
-def test_rates_are_said_with_as_many_digits_as_matter() -> None:
-    cases = [(None, "–"), (0.0, "0"), (0.25, "0.2"), (9.96, "10.0"), (10.4, "10"), (12345.6, "12346")]
-    with all_faults() as about:
-        for rate, words in cases:
-            with about((rate, words)):
-                assert rate_in_words(rate) == words
+@each_of((None, "–"), (0.0, "0"), (0.25, "0.2"), (9.96, "10.0"), (10.4, "10"), (12345.6, "12346"))
+def test_rates_are_said_with_as_many_digits_as_matter(*, rate: Any, words: Any) -> None:
+    assert rate_in_words(rate) == words

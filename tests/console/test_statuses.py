@@ -14,7 +14,7 @@ from pulse_django.console.statuses import SHAPES, STATUSES, due_shown, status_sh
 from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -36,40 +36,33 @@ def test_each_status_has_a_shape_of_its_own() -> None:
     assert len(set(SHAPES.values())) == len(Status)
 
 
-def test_list_and_page_show_shape_and_word(admin_client: Client) -> None:
-    with all_faults() as about:
-        for status in list(Status):
-            with about(status), undone():
-                job = make_job(status)
-                shown = status_shown(status)
-                assert f'<span aria-hidden="true">{SHAPES[status]}</span> {STATUSES[status]}</span>' in shown
-                assert shown in page_of(admin_client, job)
-                assert shown in cell(admin_client, "standing")
+@each_of(*list(Status), around=undone)
+def test_list_and_page_show_shape_and_word(admin_client: Client, *, status: Any) -> None:
+    job = make_job(status)
+    shown = status_shown(status)
+    assert f'<span aria-hidden="true">{SHAPES[status]}</span> {STATUSES[status]}</span>' in shown
+    assert shown in page_of(admin_client, job)
+    assert shown in cell(admin_client, "standing")
 
 
-def test_an_error_that_a_job_got_over_is_told_calmly(admin_client: Client) -> None:
-    cases = [Status.COMPLETED, Status.RUNNING, Status.PENDING, Status.CANCELLED]
-    with all_faults() as about:
-        for status in cases:
-            with about(status), undone():
-                job = make_job(status, last_error=ERROR, attempts=3)
-                AttemptFactory(job=job, number=2, outcome="FAILED")
-                page = page_of(admin_client, job)
-                assert f'<pre class="pulse-error">{ERROR}' not in page
-                assert f'<div class="pulse-past"><p>Error of attempt 2</p><pre>{ERROR}</pre>' in page
-                assert page.index('class="pulse-timeline"') < page.index('class="pulse-past"')
-                assert cell(admin_client, "error_in_short") == f'<span class="quiet">earlier: {ERROR}</span>'
+@each_of(Status.COMPLETED, Status.RUNNING, Status.PENDING, Status.CANCELLED, around=undone)
+def test_an_error_that_a_job_got_over_is_told_calmly(admin_client: Client, *, status: Any) -> None:
+    job = make_job(status, last_error=ERROR, attempts=3)
+    AttemptFactory(job=job, number=2, outcome="FAILED")
+    page = page_of(admin_client, job)
+    assert f'<pre class="pulse-error">{ERROR}' not in page
+    assert f'<div class="pulse-past"><p>Error of attempt 2</p><pre>{ERROR}</pre>' in page
+    assert page.index('class="pulse-timeline"') < page.index('class="pulse-past"')
+    assert cell(admin_client, "error_in_short") == f'<span class="quiet">earlier: {ERROR}</span>'
 
 
-def test_the_error_that_a_job_has_is_told_first(admin_client: Client) -> None:
-    with all_faults() as about:
-        for status in [Status.DEAD_LETTERED, Status.RETRYING]:
-            with about(status), undone():
-                job = make_job(status, last_error=ERROR)
-                page = page_of(admin_client, job)
-                assert f'<pre class="pulse-error">{ERROR}' in page
-                assert 'class="pulse-past"' not in page
-                assert cell(admin_client, "error_in_short") == ERROR
+@each_of(Status.DEAD_LETTERED, Status.RETRYING, around=undone)
+def test_the_error_that_a_job_has_is_told_first(admin_client: Client, *, status: Any) -> None:
+    job = make_job(status, last_error=ERROR)
+    page = page_of(admin_client, job)
+    assert f'<pre class="pulse-error">{ERROR}' in page
+    assert 'class="pulse-past"' not in page
+    assert cell(admin_client, "error_in_short") == ERROR
 
 
 def test_a_delay_over_a_change_of_clocks_counts_seconds_also_without_time_zones(settings: Any) -> None:

@@ -17,8 +17,8 @@ from pulse_django.metrics import traffic
 from pulse_django.metrics.spans import WINDOWS, Course
 from pulse_django.models import Pause, Release
 from pulse_django.queue.words.counters import OTHER, TrafficCounts, TrafficKind
-from tests.console.staff import staff
-from tests.faults import all_faults
+from tests.console.staff import staff, text
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -44,12 +44,6 @@ def recorded(**tasks: TrafficCounts) -> datetime:
     return found
 
 
-def text(client: Client, url: str, **query: str) -> str:
-    response = client.get(url, query)
-    assert response.status_code == 200
-    return str(response.content.decode())
-
-
 def names_of(page: str) -> list[str]:
     return re.findall(r'<th scope="row">\s*(?:<a[^>]*>)?([^<]*)', page)
 
@@ -65,15 +59,12 @@ class TestTheList:
     def test_a_registered_task_that_never_ran_is_listed(self, admin_client: Client) -> None:
         assert "shop.echo" in names_of(text(admin_client, LIST))
 
-    def test_it_is_sorted_by_what_is_asked_for(self, admin_client: Client) -> None:
-        cases = [("runs", "busy"), ("failed", "failing"), ("ran", "slow"), ("name", "a")]
-        with all_faults() as about:
-            for order, first in cases:
-                with about((order, first)), undone():
-                    slow = counts(1, 0)
-                    slow.ran.measure(30, 1, 30.0)
-                    recorded(a=counts(1, 0), busy=counts(500, 0), failing=counts(1, 1), slow=slow)
-                    assert names_of(text(admin_client, LIST, order=order))[0] == first
+    @each_of(("runs", "busy"), ("failed", "failing"), ("ran", "slow"), ("name", "a"), around=undone)
+    def test_it_is_sorted_by_what_is_asked_for(self, admin_client: Client, *, order: Any, first: Any) -> None:
+        slow = counts(1, 0)
+        slow.ran.measure(30, 1, 30.0)
+        recorded(a=counts(1, 0), busy=counts(500, 0), failing=counts(1, 1), slow=slow)
+        assert names_of(text(admin_client, LIST, order=order))[0] == first
 
     def test_what_was_added_up_as_others_has_no_page(self, admin_client: Client) -> None:
         traffic.write("default", recorded(), {(TrafficKind.TASK, OTHER): counts()})
@@ -81,13 +72,11 @@ class TestTheList:
         assert "Other tasks" in page
         assert OTHER not in page
 
-    def test_an_odd_address_gives_the_usual_page(self, admin_client: Client) -> None:
-        with all_faults() as about:
-            for query in [{"window": "year"}, {"order": EVIL}, {"window": EVIL}]:
-                with about(query), undone():
-                    page = text(admin_client, LIST, **query)
-                    assert EVIL not in page
-                    assert '<strong aria-current="true">Last day</strong>' in page
+    @each_of({"window": "year"}, {"order": EVIL}, {"window": EVIL}, around=undone)
+    def test_an_odd_address_gives_the_usual_page(self, admin_client: Client, *, query: Any) -> None:
+        page = text(admin_client, LIST, **query)
+        assert EVIL not in page
+        assert '<strong aria-current="true">Last day</strong>' in page
 
 
 class TestOne:
@@ -130,19 +119,15 @@ class TestOne:
         assert admin_client.get(ONE)["Location"] == LIST
 
 
-def test_the_pages_are_for_who_may_see_jobs() -> None:
-    with all_faults() as about:
-        for permission, code in [("pulse_view_queues", 403), ("pulse_view_jobs", 200)]:
-            with about((permission, code)), undone():
-                client = staff(permission)
-                assert [client.get(url, {"name": "x"}).status_code for url in (LIST, ONE)] == [code, code]
+@each_of(("pulse_view_queues", 403), ("pulse_view_jobs", 200), around=undone)
+def test_the_pages_are_for_who_may_see_jobs(*, permission: Any, code: Any) -> None:
+    client = staff(permission)
+    assert [client.get(url, {"name": "x"}).status_code for url in (LIST, ONE)] == [code, code]
 
 
-def test_a_page_takes_few_statements(admin_client: Client) -> None:
-    with all_faults() as about:
-        for url in [LIST, ONE]:
-            with about(url), undone():
-                recorded(**{f"task{number}": counts() for number in range(50)})
-                with CaptureQueriesContext(connection) as asked:
-                    text(admin_client, url, name="task7", window="weeks")
-                assert len(asked) <= 10
+@each_of(LIST, ONE, around=undone)
+def test_a_page_takes_few_statements(admin_client: Client, *, url: Any) -> None:
+    recorded(**{f"task{number}": counts() for number in range(50)})
+    with CaptureQueriesContext(connection) as asked:
+        text(admin_client, url, name="task7", window="weeks")
+    assert len(asked) <= 10

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies
 
 from pulse_django.console.jobs.timeline import LABELS, LANE, MOST_LANES, NARROWEST, WIDTH, Span, Timeline, draw
-from tests.faults import all_faults
+from tests.faults import each_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -39,20 +39,17 @@ def test_a_job_that_never_ran_is_an_empty_drawing() -> None:
     assert timeline.height > LANE
 
 
-def test_each_outcome_has_its_colour_and_its_words() -> None:
-    cases = [
-        ("SUCCEEDED", "good"),
-        ("FAILED", "bad"),
-        ("WORKER_LOST", "bad"),
-        ("RELEASED", "neutral"),
-        ("SNOOZED", "neutral"),
-    ]
-    with all_faults() as about:
-        for outcome, kind in cases:
-            with about((outcome, kind)):
-                timeline = draw(START, [span(1, 2, 5, outcome)], at(100))
-                assert kinds(timeline) == ["wait", kind]
-                assert timeline.shapes[1].says == f"attempt 1: {outcome} after 3.0 s, by host"
+@each_of(
+    ("SUCCEEDED", "good"),
+    ("FAILED", "bad"),
+    ("WORKER_LOST", "bad"),
+    ("RELEASED", "neutral"),
+    ("SNOOZED", "neutral"),
+)
+def test_each_outcome_has_its_colour_and_its_words(*, outcome: Any, kind: Any) -> None:
+    timeline = draw(START, [span(1, 2, 5, outcome)], at(100))
+    assert kinds(timeline) == ["wait", kind]
+    assert timeline.shapes[1].says == f"attempt 1: {outcome} after 3.0 s, by host"
 
 
 def test_pauses_between_runs_are_drawn_to_scale() -> None:

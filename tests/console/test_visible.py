@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from html import unescape
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.contrib import admin
@@ -16,7 +17,7 @@ from pulse_django.queue.words.display import UNSEEN, inert
 from pulse_django.queue.words.states import Status
 from tests.console.test_every_page import fill
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -24,50 +25,39 @@ pytestmark = pytest.mark.django_db
 TURNED = "gpj.\u202eexe"
 
 
-def test_each_unseen_character_is_spelt_as_a_terminal_spells_it() -> None:
-    numbers = [
-        1,
-        0x1B,
-        0x7F,
-        0x9B,
-        0xAD,
-        0x61C,
-        *range(0x200B, 0x2010),
-        *range(0x202A, 0x202F),
-        *range(0x2060, 0x206A),
-        0xFEFF,
-        0xE0041,
-    ]
-    with all_faults() as about:
-        for number in numbers:
-            with about(number):
-                assert all_visible(f"<td>a{chr(number)}b</td>") == f"<td>{inert(f'a{chr(number)}b')}</td>"
+@each_of(
+    1,
+    0x1B,
+    0x7F,
+    0x9B,
+    0xAD,
+    0x61C,
+    *range(0x200B, 0x2010),
+    *range(0x202A, 0x202F),
+    *range(0x2060, 0x206A),
+    0xFEFF,
+    0xE0041,
+)
+def test_each_unseen_character_is_spelt_as_a_terminal_spells_it(*, number: Any) -> None:
+    assert all_visible(f"<td>a{chr(number)}b</td>") == f"<td>{inert(f'a{chr(number)}b')}</td>"
 
 
-def test_what_is_seen_stays() -> None:
-    texts = ["a\tb\nc", "naïve", "5\xa0minutes", "日本", "❤\ufe0f", "e\u0301", "שלום"]
-    with all_faults() as about:
-        for text in texts:
-            with about(text):
-                assert all_visible(text) is text
+@each_of("a\tb\nc", "naïve", "5\xa0minutes", "日本", "❤\ufe0f", "e\u0301", "שלום")
+def test_what_is_seen_stays(*, text: Any) -> None:
+    assert all_visible(text) is text
 
 
-def test_joiners_within_a_word_or_a_picture_stay() -> None:
-    with all_faults() as about:
-        for text in ["👨\u200d👩\u200d👧", "می\u200cخواهم"]:
-            with about(text):
-                assert all_visible(f"<td>{text}</td>") == f"<td>{text}</td>"
-                assert all_visible("<td>pay\u200dpal \u200d</td>") == "<td>pay\\u200dpal \\u200d</td>"
+@each_of("👨\u200d👩\u200d👧", "می\u200cخواهم")
+def test_joiners_within_a_word_or_a_picture_stay(*, text: Any) -> None:
+    assert all_visible(f"<td>{text}</td>") == f"<td>{text}</td>"
+    assert all_visible("<td>pay\u200dpal \u200d</td>") == "<td>pay\\u200dpal \\u200d</td>"
 
 
-def test_a_form_sends_back_what_it_was_given() -> None:
-    pages = ['<input value="{}">', "<textarea name='x' rows=3>\n{}</textarea>", '<option selected value="{}">']
-    with all_faults() as about:
-        for page in pages:
-            with about(page):
-                shown = all_visible(page.format(TURNED))
-                assert UNSEEN.search(shown) is None
-                assert unescape(shown) == page.format(TURNED)
+@each_of('<input value="{}">', "<textarea name='x' rows=3>\n{}</textarea>", '<option selected value="{}">')
+def test_a_form_sends_back_what_it_was_given(*, page: Any) -> None:
+    shown = all_visible(page.format(TURNED))
+    assert UNSEEN.search(shown) is None
+    assert unescape(shown) == page.format(TURNED)
 
 
 def test_words_of_persian_keep_their_joiners_and_nothing_turns_them_around() -> None:

@@ -9,9 +9,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.factories import WorkerFactory, make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.django_db
 
 def page_of(client: Client, vitals: Any) -> str:
     worker = WorkerFactory(vitals=vitals)
-    response = client.get(reverse("admin:pulse_django_worker_change", args=[worker.pk]))
-    assert response.status_code == 200
-    return response.content.decode()
+    return text(client, reverse("admin:pulse_django_worker_change", args=[worker.pk]))
 
 
 def test_each_process_has_its_use_now_and_lately(admin_client: Client) -> None:
@@ -44,24 +42,22 @@ def test_stuck_handlers_are_named(admin_client: Client) -> None:
     assert reverse("admin:pulse_django_job_change", args=[job.pk]) not in page_of(staff("pulse_view_workers"), vitals)
 
 
-def test_what_another_release_says_is_left_out(admin_client: Client) -> None:
-    cases = [
-        [],
-        "x",
-        {"processes": 1, "stuck": []},
-        {"processes": [1], "stuck": {"": 1, "x y": 1, "1 y": None}},
-        {"processes": {"1": None, "2": {}, "3": []}, "stuck": {"-1 y": 1, "1e5 y": 1, "1 y": "1"}},
-        {"processes": {"1": {"pid": "1", "rss": {"0": 1}, "cpu": {}}}},
-        {"processes": {"1": {"pid": 1, "rss": {"0": "x"}, "cpu": {}}}},
-        {"processes": {"1": {"pid": 1, "rss": {"x": 1}, "cpu": {}}}},
-        {"processes": {"1": {"pid": 1, "rss": [1], "cpu": {}}}},
-        {"processes": {"1": {"pid": 1, "rss": {"0": -1}, "cpu": {}}}},
-        {"processes": {"1": {"pid": 1, "rss": {"0": True}, "cpu": {}}}},
-        {"processes": {"1": {"pid": 1, "rss": {"0": 10**400}, "cpu": {}}}, "stuck": {f"{10**30} y": 1}},
-    ]
-    with all_faults() as about:
-        for vitals in cases:
-            with about(vitals), undone():
-                page = page_of(admin_client, vitals)
-                assert "Stuck handlers" not in page
-                assert "pulse-spark" not in page
+@each_of(
+    [],
+    "x",
+    {"processes": 1, "stuck": []},
+    {"processes": [1], "stuck": {"": 1, "x y": 1, "1 y": None}},
+    {"processes": {"1": None, "2": {}, "3": []}, "stuck": {"-1 y": 1, "1e5 y": 1, "1 y": "1"}},
+    {"processes": {"1": {"pid": "1", "rss": {"0": 1}, "cpu": {}}}},
+    {"processes": {"1": {"pid": 1, "rss": {"0": "x"}, "cpu": {}}}},
+    {"processes": {"1": {"pid": 1, "rss": {"x": 1}, "cpu": {}}}},
+    {"processes": {"1": {"pid": 1, "rss": [1], "cpu": {}}}},
+    {"processes": {"1": {"pid": 1, "rss": {"0": -1}, "cpu": {}}}},
+    {"processes": {"1": {"pid": 1, "rss": {"0": True}, "cpu": {}}}},
+    {"processes": {"1": {"pid": 1, "rss": {"0": 10**400}, "cpu": {}}}, "stuck": {f"{10**30} y": 1}},
+    around=undone,
+)
+def test_what_another_release_says_is_left_out(admin_client: Client, *, vitals: Any) -> None:
+    page = page_of(admin_client, vitals)
+    assert "Stuck handlers" not in page
+    assert "pulse-spark" not in page

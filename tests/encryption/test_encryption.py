@@ -47,7 +47,7 @@ from pulse_django.workflows.waits import NeededResults
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import make_job, now
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -317,16 +317,14 @@ class TestEnqueueing:
 
 
 class TestTampering:
-    @each(
-        [
-            (lambda one: json.loads(one._replace(sealed=one.sealed[:-1] + bytes([one.sealed[-1] ^ 1])).text), FORGED),
-            (lambda one: json.loads(one._replace(sealed=one.sealed[:3]).text), FORGED),
-            (lambda one: json.loads(one._replace(sealed=b"").text), FORGED),
-            *((lambda _, value=value: value, "this value is not") for value in ({}, {"value": 1})),
-            (lambda _: {"$pulse": "aes-gcm", "k": 1, "c": ""}, "this value is not"),
-        ]
+    @each_of(
+        (lambda one: json.loads(one._replace(sealed=one.sealed[:-1] + bytes([one.sealed[-1] ^ 1])).text), FORGED),
+        (lambda one: json.loads(one._replace(sealed=one.sealed[:3]).text), FORGED),
+        (lambda one: json.loads(one._replace(sealed=b"").text), FORGED),
+        *((lambda _, value=value: value, "this value is not") for value in ({}, {"value": 1})),
+        (lambda _: {"$pulse": "aes-gcm", "k": 1, "c": ""}, "this value is not"),
     )
-    def test_with_a_ciphertext_ends_as_a_dead_letter(self, change: Any, why: Any, tasks: ModuleType) -> None:
+    def test_with_a_ciphertext_ends_as_a_dead_letter(self, tasks: ModuleType, *, change: Any, why: Any) -> None:
         """Also as one of another task."""
         result, other = tasks.echo.enqueue(tasks.SECRET), tasks.echo_async.enqueue(1)
         envelope = Envelope.read(stored(result.id).kwargs)
@@ -538,8 +536,8 @@ WRONG_KEYS: list[tuple[Any, str]] = [
 
 
 class TestSettings:
-    @each(WRONG_KEYS)
-    def test_that_are_wrong_are_reported_without_the_key(self, keys: Any, says: Any) -> None:
+    @each_of(*WRONG_KEYS)
+    def test_that_are_wrong_are_reported_without_the_key(self, *, keys: Any, says: Any) -> None:
         _, [problem] = conf.parse({"ENCRYPTION_KEYS": keys})
         text = f"{problem.message} {problem.hint}"
         assert says in text

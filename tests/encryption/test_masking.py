@@ -15,7 +15,7 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.masks import MAX_MASKS, Masks
 from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.tasks import PulseTask
-from tests.faults import each
+from tests.faults import combined, each_of
 
 
 @task(name="mask-plain")
@@ -82,9 +82,9 @@ MASKED_CALLS: list[tuple[tuple[str, ...], list[Any], dict[str, Any], Any]] = [
 ]
 
 
-@each([plain, with_context], MASKED_CALLS)
+@each_of(*combined([plain, with_context], MASKED_CALLS))
 def test_what_is_masked_is_not_shown(
-    declared: Any, sensitive: Any, args: Any, kwargs: Any, seen: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, *, declared: Any, sensitive: Any, args: Any, kwargs: Any, seen: Any
 ) -> None:
     monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, sensitive=sensitive))
     assert encryption.shown(declared.registered_name, args, kwargs) == seen
@@ -168,8 +168,8 @@ REDECLARED: list[tuple[Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.django_db
-@each(REDECLARED)
-def test_what_was_masked_at_enqueue_stays_masked(func: Any, sensitive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_of(*REDECLARED)
+def test_what_was_masked_at_enqueue_stays_masked(monkeypatch: pytest.MonkeyPatch, *, func: Any, sensitive: Any) -> None:
     jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
     declare(monkeypatch, func, *sensitive)
     for job in jobs:
@@ -215,8 +215,8 @@ UNREADABLE = [
 ]
 
 
-@each(UNREADABLE)
-def test_masks_that_cannot_be_read_hide_everything(sensitive: Any) -> None:
+@each_of(*UNREADABLE)
+def test_masks_that_cannot_be_read_hide_everything(*, sensitive: Any) -> None:
     assert encryption.shown("mask-plain", ["me"], {"password": "pw"}, sensitive) == (
         ["••••"],
         {"password": "••••"},
@@ -227,8 +227,8 @@ def test_masks_that_cannot_be_read_hide_everything(sensitive: Any) -> None:
 WRITTEN = [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]
 
 
-@each(WRITTEN)
-def test_masks_are_read_as_they_were_written(masks: Any) -> None:
+@each_of(*WRITTEN)
+def test_masks_are_read_as_they_were_written(*, masks: Any) -> None:
     assert Masks.read(masks.text) == masks
 
 

@@ -16,7 +16,7 @@ from pulse_django.queue.words.masks import MAX_VALUE, MOST_SEARCHED, terms_of, t
 from pulse_django.run.registry import InvalidTask
 from pulse_django.workflows.rewind import _copy_of
 from tests.encryption.test_encryption import tasks as encrypted_tasks
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, success
 
 __all__ = ["encrypted_tasks"]
@@ -90,8 +90,8 @@ class TestWhatIsStored:
         job = Job.objects.get(pk=ship.enqueue(4711).id)
         assert _copy_of(job).encoded(10_000).terms == ("order_id:4711",)
 
-    @each(AS_TYPED)
-    def test_a_value_is_as_one_types_it(self, value: Any, text: Any) -> None:
+    @each_of(*AS_TYPED)
+    def test_a_value_is_as_one_types_it(self, *, value: Any, text: Any) -> None:
         assert text_of(value) == text
 
     def test_a_long_value_is_found_by_its_beginning(self) -> None:
@@ -123,8 +123,8 @@ NOT_SEARCHABLE: list[tuple[dict[str, Any], str]] = [
 
 
 class TestWhatIsRefused:
-    @each(NOT_SEARCHABLE)
-    def test_declarations(self, options: Any, why: Any) -> None:
+    @each_of(*NOT_SEARCHABLE)
+    def test_declarations(self, *, options: Any, why: Any) -> None:
         with pytest.raises(InvalidTask, match=why):
 
             @task(name="search.refused", **options)

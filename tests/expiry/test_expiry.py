@@ -20,9 +20,9 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 from pulse_django.signals import job_finished
 from pulse_django.unique.rule import Unique, UniqueKey
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import make_job, now, today
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, sql
 from tests.rival import Rival, backend_pid
 
@@ -72,8 +72,8 @@ class TestTheClaim:
         claims = Job.objects.claim(Identity("me"), limit=10)
         assert {claim.job_id for claim in claims} == {later.pk, without.pk}
 
-    @each([Status.RETRYING, Status.PENDING], before=empty_tables)
-    def test_a_job_that_was_claimed_before_does_not_expire(self, status: Any) -> None:
+    @each_of(Status.RETRYING, Status.PENDING, around=on_empty_tables)
+    def test_a_job_that_was_claimed_before_does_not_expire(self, *, status: Any) -> None:
         """A retry, a snooze or a job that was handed back is not "not started"."""
         job = expired_job(attempts=1, refunds=1 if status is Status.PENDING else 0, status=status.value)
         assert Job.objects.expire() == []
@@ -219,14 +219,14 @@ class TestUniqueKeys:
         assert (over.status, over.cancel_reason, over.args) == (Status.CANCELLED, NOT_STARTED_IN_TIME, [1])
         assert [(one.job_id, one.by, one.expired) for one in endings] == [(before.pk, EndedBy.CALLER, True)]
 
-    @each(RULES.items(), before=empty_tables)
+    @each_of(*RULES.items(), around=on_empty_tables)
     def test_an_expired_job_does_not_hold_its_key_against_a_call(
-        self, case: Any, rule: Any, django_capture_on_commit_callbacks: Any
+        self, django_capture_on_commit_callbacks: Any, *, case: Any, rule: Any
     ) -> None:
         self.enqueue_over_an_expired_job(rule, django_capture_on_commit_callbacks)
 
-    @each(RULES.items(), before=empty_tables)
-    def test_nor_against_a_list(self, case: Any, rule: Any) -> None:
+    @each_of(*RULES.items(), around=on_empty_tables)
+    def test_nor_against_a_list(self, *, case: Any, rule: Any) -> None:
         before = Job.objects.enqueue(unique_job(rule))
         Job.objects.filter(pk=before.pk).update(expires_at=now(-SECOND))
         [job_id] = Job.objects.enqueue_many([unique_job(rule)])
@@ -268,8 +268,8 @@ class TestUniqueKeys:
         assert Job.objects.get_or_enqueue(unique_job(RULES["keep"]))[0].pk == before.pk
         assert claim.lease in Job.objects.heartbeat([claim.lease]).alive
 
-    @each(["replace", "debounce"], before=empty_tables)
-    def test_the_newest_call_says_when_it_expires_and_how_it_is_labelled(self, on_conflict: Any) -> None:
+    @each_of("replace", "debounce", around=on_empty_tables)
+    def test_the_newest_call_says_when_it_expires_and_how_it_is_labelled(self, *, on_conflict: Any) -> None:
         rule = Unique(on_conflict=on_conflict)
         old = unique_job(rule, expires=2 * HOUR, tags=("a",), meta='{"by": 1}', give_up_after=HOUR)
         new = unique_job(rule, expires=5 * HOUR, tags=("b", "c"), meta='{"by": 2}', give_up_after=2 * HOUR)
@@ -315,8 +315,8 @@ class TestEnqueueing:
         other = Job.objects.get(pk=ids[1])
         assert (other.tags, other.meta, other.expires_at, other.give_up_after) == ([], None, None, None)
 
-    @each({"plain": None, **RULES}.items(), before=empty_tables)
-    def test_every_way_stores_the_same(self, case: Any, rule: Any) -> None:
+    @each_of(*{"plain": None, **RULES}.items(), around=on_empty_tables)
+    def test_every_way_stores_the_same(self, *, case: Any, rule: Any) -> None:
         self.store_by_every_way(rule)
 
     def test_an_instant_is_stored_as_it_was_given(self) -> None:
@@ -330,51 +330,41 @@ class TestEnqueueing:
         job = Job.objects.enqueue(NewJob(task="tests.add", expires=datetime(2020, 1, 1, tzinfo=UTC)))
         assert [one.job_id for one in Job.objects.expire()] == [job.pk]
 
-    @each(
-        [
-            (HOUR, datetime(2020, 1, 1, tzinfo=UTC)),
-            (datetime(2050, 1, 1, tzinfo=UTC), HOUR),
-        ],
-        before=empty_tables,
-    )
-    def test_a_delay_and_an_instant_are_not_compared(self, run_after: Any, expires: Any) -> None:
+    @each_of((HOUR, datetime(2020, 1, 1, tzinfo=UTC)), (datetime(2050, 1, 1, tzinfo=UTC), HOUR), around=on_empty_tables)
+    def test_a_delay_and_an_instant_are_not_compared(self, *, run_after: Any, expires: Any) -> None:
         """That would take this host's clock. The job is cancelled by the database's, and says why."""
         job = Job.objects.enqueue(NewJob(task="tests.add", run_after=run_after, expires=expires))
         Job.objects.filter(pk=job.pk, expires_at__gt=now()).update(expires_at=now(-SECOND))
         assert [(one.job_id, one.expired) for one in Job.objects.expire()] == [(job.pk, True)]
 
-    @each(
-        [
-            ({"expires": timedelta()}, "a job that expires at once would never start"),
-            ({"expires": -SECOND}, "expires: -1 day, 23:59:59 is not between 0 and 365000 days"),
-            ({"expires": datetime(2030, 1, 1)}, "naive; use an aware datetime"),  # noqa: DTZ001 - what is refused
-            ({"expires": 5}, "expires: 5 is neither a datetime nor a number of seconds or a timedelta"),
-            ({"expires": HOUR, "run_after": HOUR}, "the job would expire before it is due"),
-            (
-                {"expires": datetime(2030, 1, 1, tzinfo=UTC), "run_after": datetime(2031, 1, 1, tzinfo=UTC)},
-                "the job would expire before it is due",
-            ),
-            ({"tags": ("a b",)}, "contains spaces or unprintable characters"),
-        ],
-        before=empty_tables,
+    @each_of(
+        ({"expires": timedelta()}, "a job that expires at once would never start"),
+        ({"expires": -SECOND}, "expires: -1 day, 23:59:59 is not between 0 and 365000 days"),
+        ({"expires": datetime(2030, 1, 1)}, "naive; use an aware datetime"),  # noqa: DTZ001 - what is refused
+        ({"expires": 5}, "expires: 5 is neither a datetime nor a number of seconds or a timedelta"),
+        ({"expires": HOUR, "run_after": HOUR}, "the job would expire before it is due"),
+        (
+            {"expires": datetime(2030, 1, 1, tzinfo=UTC), "run_after": datetime(2031, 1, 1, tzinfo=UTC)},
+            "the job would expire before it is due",
+        ),
+        ({"tags": ("a b",)}, "contains spaces or unprintable characters"),
+        around=on_empty_tables,
     )
-    def test_what_could_never_start_is_refused(self, options: Any, message: Any) -> None:
+    def test_what_could_never_start_is_refused(self, *, options: Any, message: Any) -> None:
         with pytest.raises(InvalidJob, match=message):
             NewJob(task="tests.add", **options)
 
 
-@each(
-    [
-        ({}, False),
-        ({"expires_in": HOUR}, False),
-        ({"expires_in": -SECOND}, True),
-        ({"expires_in": -SECOND, "attempts": 1, "refunds": 1}, False),
-        ({"expires_in": -SECOND, "attempts": 1, "status": "RETRYING"}, False),
-        ({"expires_in": HOUR, "attempts": 1, "status": "RETRYING"}, False),
-    ],
-    before=empty_tables,
+@each_of(
+    ({}, False),
+    ({"expires_in": HOUR}, False),
+    ({"expires_in": -SECOND}, True),
+    ({"expires_in": -SECOND, "attempts": 1, "refunds": 1}, False),
+    ({"expires_in": -SECOND, "attempts": 1, "status": "RETRYING"}, False),
+    ({"expires_in": HOUR, "attempts": 1, "status": "RETRYING"}, False),
+    around=on_empty_tables,
 )
-def test_every_form_of_the_rule_answers_alike(columns: Any, is_expired: Any) -> None:
+def test_every_form_of_the_rule_answers_alike(*, columns: Any, is_expired: Any) -> None:
     """The ORM's, that of the statements, and that of a call which changes the job that has its key."""
     more = {name: value for name, value in columns.items() if name != "expires_in"}
     expires_at = now(columns["expires_in"]) if "expires_in" in columns else None

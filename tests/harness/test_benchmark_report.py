@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import each
+from tests.faults import each_of
 
 REPORT = Path(__file__).parent.parent.parent / "benchmarks/peers/report.py"
 
@@ -133,8 +133,8 @@ NUMBERS = [
 ]
 
 
-@each(NUMBERS)
-def test_numbers_have_the_digits_that_count(value: Any, text: Any, report: types.ModuleType) -> None:
+@each_of(*NUMBERS)
+def test_numbers_have_the_digits_that_count(report: types.ModuleType, *, value: Any, text: Any) -> None:
     assert report.number(value) == text
 
 

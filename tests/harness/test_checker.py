@@ -15,7 +15,7 @@ from chaos.checker import Execution, History, Window, judge
 from chaos.clock import Clock
 from chaos.shards import joined
 from chaos.witness import Change, Entry, Row, in_one
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST, SECOND = "w0-1:boot:1", "w1-1:boot:1"
@@ -252,8 +252,8 @@ BROKEN: list[tuple[str, Changed]] = [
 ]
 
 
-@each(BROKEN)
-def test_each_rule_is_found_broken(rule: Any, change: Any) -> None:
+@each_of(*BROKEN)
+def test_each_rule_is_found_broken(*, rule: Any, change: Any) -> None:
     assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos.graph_handlers import EFFECTS
 from chaos.graph_history import BatchRow, History, JobRow, Judge, Line, NeedRow
-from tests.faults import each
+from tests.faults import each_of
 
 # Job 1 is needed by job 2. Both are in batch 7, whose callbacks are jobs 3 and 4.
 GOOD = History(
@@ -133,8 +133,8 @@ BROKEN: list[tuple[History, list[str]]] = [
 ]
 
 
-@each(BROKEN)
-def test_what_is_wrong_is_found_and_nothing_else(history: Any, broken: Any) -> None:
+@each_of(*BROKEN)
+def test_what_is_wrong_is_found_and_nothing_else(*, history: Any, broken: Any) -> None:
     assert judged(history) == broken
 
 
@@ -147,8 +147,8 @@ OTHER_NEEDS = [
 ]
 
 
-@each(OTHER_NEEDS)
-def test_other_needs(need: Any, is_met: Any) -> None:
+@each_of(*OTHER_NEEDS)
+def test_other_needs(*, need: Any, is_met: Any) -> None:
     more = [Line(0, "EVENT", 0, name="came"), Line(0, "DEAD_LETTERED", 8), Line(99, "EVENT", 0, name="go")]
     history = replace(GOOD, needs=[need, *GOOD.needs[1:]], lines=[*GOOD.lines, *more])
     assert (judged(history) == []) is is_met

@@ -7,7 +7,7 @@ from typing import Any
 
 from chaos.limit_history import Line, Verdict, judge
 from pulse_django.limits.rules import Limit, Rate
-from tests.faults import each
+from tests.faults import each_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -45,8 +45,8 @@ JUDGED: list[tuple[list[Line], list[str]]] = [
 ]
 
 
-@each(JUDGED)
-def test_what_is_above_a_limit_is_found_and_nothing_else(lines: Any, broken: Any) -> None:
+@each_of(*JUDGED)
+def test_what_is_above_a_limit_is_found_and_nothing_else(*, lines: Any, broken: Any) -> None:
     assert sorted(judged(*lines).broken) == sorted(broken)
     assert judged(*lines, unsure=True).broken == ([] if "rate" in lines[0].lane_key else judged(*lines).broken)
 

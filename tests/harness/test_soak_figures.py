@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.faults import each
+from tests.faults import each_of
 
 with patch.dict(os.environ):  # benchmarks set DEBUG for themselves
     from benchmarks.soak_figures import BEGIN, END, Series, growth, markdown, ratio, table, verdicts, write_into
@@ -36,8 +36,8 @@ MEANS = [
 ]
 
 
-@each(MEANS)
-def test_growth_is_of_the_mean(series: Any, holds: Any) -> None:
+@each_of(*MEANS)
+def test_growth_is_of_the_mean(*, series: Any, holds: Any) -> None:
     assert growth("memory", series, "MiB", 1.0).holds is holds
 
 
@@ -51,8 +51,8 @@ def test_growth_is_told_per_hour() -> None:
     assert growth("memory", points(start=50, slope_per_hour=12), "MiB", 1.0).change.startswith("+12.00 MiB/h, +9.5%")
 
 
-@each([(1.0, True), (1.2, True), (1.3, False)])
-def test_the_last_third_is_compared_with_the_first(times: Any, holds: Any) -> None:
+@each_of((1.0, True), (1.2, True), (1.3, False))
+def test_the_last_third_is_compared_with_the_first(*, times: Any, holds: Any) -> None:
     series = [(float(at), 5.0 if at < 200 else 5.0 * times) for at in range(300)]
     assert ratio("claims", series).holds is holds
 

@@ -38,11 +38,12 @@ def lost_worker(**fields: Any) -> Any:
     return live_worker(**{"stopped_at": long_ago, "last_beat_at": long_ago, "lost_at": now(), "in_flight": 3} | fields)
 
 
-def record(minutes_ago: int, **signs: Any) -> None:
+def record(ago: int = 1, **signs: Any) -> None:
+    """Write the minute of so many minutes ago."""
     sql(
         "INSERT INTO pulse_django_minute (minute, signs)"
         " SELECT date_trunc('minute', clock_timestamp()) - %s * interval '1 min', %s",
-        minutes_ago,
+        ago,
         json.dumps(signs),
     )
 

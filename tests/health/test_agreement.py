@@ -15,7 +15,7 @@ from pulse_django.models import Minute
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.health.outlets import OURS, SECRET, alerted, by_http, by_metrics, expect_all_to_say, in_json, on_the_board
 from tests.health.states import SIMPLE, WITH_AN_END, brought_about, empty_and_vacuum
 from tests.queue.steps import sql
@@ -87,19 +87,17 @@ def test_neither_a_deploy_nor_an_outage_is_a_problem_too_soon() -> None:
                 assert ask(named(name), "default").is_clear is not is_wrong
 
 
-def test_a_threshold_of_alerts_holds_for_every_outlet(settings: Any) -> None:
+@each_of(True, False, 99.0)
+def test_a_threshold_of_alerts_holds_for_every_outlet(settings: Any, *, most: Any) -> None:
     """6,694 dead letters once turned one outlet red, and left the others green."""
-    with all_faults() as about:
-        for most in [True, False, 99.0]:
-            with about(most):
-                empty_and_vacuum()
-                settings.PULSE = {"METRICS_TOKEN": SECRET, "ALERTS": {"dead-letters": most}}
-                for _ in range(100):
-                    make_job(Status.DEAD_LETTERED)
-                sql("UPDATE pulse_django_job SET attempts = 0")
-                found = most == 99.0
-                names = {"dead-letters"} if found else set()
-                assert in_json("pulse_status") == in_json("pulse_check") == by_http() == (names, not found)
-                assert on_the_board() == names
-                assert alerted() == names
-                assert Minute.objects.latest("minute").signs["conditions"] == ({"dead-letters": 2} if found else {})
+    empty_and_vacuum()
+    settings.PULSE = {"METRICS_TOKEN": SECRET, "ALERTS": {"dead-letters": most}}
+    for _ in range(100):
+        make_job(Status.DEAD_LETTERED)
+    sql("UPDATE pulse_django_job SET attempts = 0")
+    found = most == 99.0
+    names = {"dead-letters"} if found else set()
+    assert in_json("pulse_status") == in_json("pulse_check") == by_http() == (names, not found)
+    assert on_the_board() == names
+    assert alerted() == names
+    assert Minute.objects.latest("minute").signs["conditions"] == ({"dead-letters": 2} if found else {})

@@ -29,7 +29,7 @@ from pulse_django.health.conditions import (
 from pulse_django.health.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Pause
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.health.states import LONG_AGO, empty_and_vacuum
 from tests.queue.steps import sql
 from tests.rival import Rival
@@ -79,40 +79,44 @@ def test_an_app_registers_its_own_and_it_is_asked_with_the_others() -> None:
     assert known()[-1].severity == Severity.RISK, "what is worst comes first"
 
 
-def test_two_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="'paused-backlog' is already registered"):
-        register(condition("paused-backlog", sql="SELECT 1, '' LIMIT %(limit)s"))
+def test_what_cannot_be_a_condition_is_refused() -> None:
+    limited = {"sql": "SELECT 1, '' LIMIT %(limit)s"}
+    threshold = Threshold(default=1, unit="jobs")
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("paused-backlog", limited, "'paused-backlog' is already registered"),
+        ("greedy", {"sql": "SELECT id, '' FROM pulse_django_job"}, "could return a whole table: add LIMIT"),
+        ("odd", {}, "either sql or look"),
+        ("odd", limited | {"look": lambda *_: ()}, "either sql or look"),
+        *((name, limited, "is not a name for a condition") for name in ("", "two words", "a\nb", "Loud", "xxx_y")),
+        ("overdue", limited | {"threshold": threshold}, "has a threshold, but is a parameter of Limits"),
+    ]
+    with all_faults() as about:
+        for name, facts, message in cases:
+            with about((name, message)), pytest.raises(ValueError, match=message):
+                register(condition(name, **facts))
 
 
-def test_sql_without_a_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="could return a whole table: add LIMIT"):
-        register(condition("greedy", sql="SELECT id, '' FROM pulse_django_job"))
-    both = {"sql": "SELECT 1, '' LIMIT %(limit)s", "look": lambda *_: ()}
-    for given in ({}, both):
-        with pytest.raises(ValueError, match="either sql or look"):
-            condition("odd", **given)
+def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(alias: str, limits: Any) -> Any:
+        raise RuntimeError("a bug")
 
-
-def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> None:
     register(condition("wrong", severity=Severity.BROKEN, sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
+    register(condition("buggy", look=fail))
     backlog()
-    found = {finding.condition.name: finding for finding in ask_all("default").found}
-    assert found["wrong"].error == "division by zero"
-    assert set(found) == {"wrong", "queue-without-worker"}
+    found = {finding.condition.name: finding.error for finding in ask_all("default").found}
+    assert found == {"wrong": "division by zero", "buggy": "RuntimeError: a bug", "queue-without-worker": ""}
+    assert "Checking condition buggy failed" in caplog.text
     out, failed = check("--all")
     assert "could not be checked: division by zero" in out
     assert "2 of" in failed
 
 
 @pytest.mark.alters_statements
-def test_a_question_cannot_write() -> None:
+def test_a_question_cannot_write_and_is_cut_off_if_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     write = "WITH gone AS (DELETE FROM pulse_django_job RETURNING id) SELECT id, '' FROM gone LIMIT %(limit)s"
     make_job()
     assert "read-only transaction" in ask(register(condition("vandal", sql=write)), "default").error
     assert sql("SELECT count(*) FROM pulse_django_job") == [(1,)]
-
-
-def test_a_question_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse_django.health.conditions.asking.STATEMENT_TIMEOUT", "50ms")
     slow = condition("slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
     assert "statement timeout" in ask(slow, "default").error
@@ -122,6 +126,8 @@ def test_no_more_than_a_screenful_is_shown() -> None:
     many = condition("many", sql="SELECT n, '' FROM generate_series(1, 100) AS n LIMIT %(limit)s")
     finding = ask(many, "default")
     assert (len(finding.subjects), finding.is_more) == (20, True)
+    register(condition("long", sql="SELECT 1, repeat('x', 1000000) LIMIT %(limit)s"))
+    assert len(ask_all("default").says) < 400
 
 
 def test_check_exits_with_an_error_that_names_what_fails() -> None:
@@ -143,14 +149,9 @@ def test_a_risk_is_a_warning_and_no_error() -> None:
     assert "WARN paused-backlog (risk)" in out
     assert "(the bank is down)" in out
     assert "Repair: pulse_check --repair paused-backlog" in out
-
-
-def test_check_speaks_json() -> None:
-    pause()
     out, failed = check("--all", "--json")
     said = json.loads(out)
-    assert failed == ""
-    assert said["is_well"] is True
+    assert (failed, said["is_well"]) == ("", True)
     [found] = [one for one in said["conditions"] if not one["is_clear"]]
     assert (found["name"], found["severity"], found["repair"]) == ("paused-backlog", "risk", "Resume the queue.")
     assert found["subjects"][0]["key"] == "default"
@@ -188,17 +189,14 @@ def test_a_repair_speaks_json() -> None:
     assert done == {"name": "paused-backlog", "steps": 1, "repaired": 1, "is_clear": True}
 
 
-def test_a_mistake_is_told() -> None:
-    cases = [
-        (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
-        (["--repair", "attempt-missing"], "attempt-missing has no repair"),
-        (["--all", "--yes"], "--yes requires --repair"),
-    ]
-    with all_faults() as about:
-        for flags, said in cases:
-            with about((flags, said)):
-                empty_and_vacuum()
-                assert said in check(*flags)[1]
+@each_of(
+    (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
+    (["--repair", "attempt-missing"], "attempt-missing has no repair"),
+    (["--all", "--yes"], "--yes requires --repair"),
+)
+def test_a_mistake_is_told(*, flags: Any, said: Any) -> None:
+    empty_and_vacuum()
+    assert said in check(*flags)[1]
 
 
 def test_a_repair_that_does_not_help_fails() -> None:
@@ -211,16 +209,6 @@ def test_a_repair_that_does_not_help_fails() -> None:
     out, failed = check("--repair", "stubborn", "--yes")
     assert "still applies" in out
     assert failed == "stubborn still applies."
-
-
-def test_a_bug_in_a_question_of_an_app_is_its_answer(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(alias: str, limits: Any) -> Any:
-        raise RuntimeError("a bug")
-
-    register(condition("buggy", look=fail))
-    [finding] = ask_all("default").found
-    assert (finding.condition.name, finding.error) == ("buggy", "RuntimeError: a bug")
-    assert "Checking condition buggy failed" in caplog.text
 
 
 def test_a_lost_connection_is_raised_and_no_answer() -> None:
@@ -258,55 +246,50 @@ def test_the_worst_comes_first_in_one_line() -> None:
 
 
 def test_sql_of_an_app_needs_to_work_alone_only() -> None:
-    statements = [
-        "SELECT 1, 'x' LIMIT %(limit)s;",
-        "SELECT 1, 'x' LIMIT %(limit)s -- all",
-        "SELECT 1, NULL LIMIT %(limit)s",
-        "SELECT '{}'::jsonb, 5 LIMIT %(limit)s",
-        "SELECT gen_random_uuid(), 'x' LIMIT %(limit)s",
-    ]
+    statements = {
+        "SELECT 1, 'x' LIMIT %(limit)s;": "",
+        "SELECT 1, 'x' LIMIT %(limit)s -- all": "",
+        "SELECT 1, NULL LIMIT %(limit)s": "",
+        "SELECT '{}'::jsonb, 5 LIMIT %(limit)s": "",
+        "SELECT gen_random_uuid(), 'x' LIMIT %(limit)s": "",
+        "SELECT 1 LIMIT %(limit)s": "must return rows of (key, words)",
+        "SELECT 1, 'x', 'y' LIMIT %(limit)s": "must return rows of (key, words)",
+    }
     with all_faults() as about:
-        for awkward in statements:
+        for awkward, error in statements.items():
             with about(awkward), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(catalogue, "_known", dict(catalogue._known))
                 empty_and_vacuum()
                 register(condition("awkward", sql=awkward))
                 with CaptureQueriesContext(connection) as queries:
                     [finding] = ask_all("default").found
-                assert (finding.condition.name, len(finding.subjects), finding.error) == ("awkward", 1, "")
+                assert finding.condition.name == "awkward"
+                assert error in finding.error
+                if error:
+                    continue
+                assert (len(finding.subjects), finding.error) == (1, "")
                 assert len(queries) < 25
                 assert "awkward" in check("--all", "--json")[0]
                 assert "WARN awkward" in check("--all")[0]
 
 
-def test_rows_of_another_shape_are_an_error() -> None:
-    with all_faults() as about:
-        for columns in ["1", "1, 'x', 'y'"]:
-            with about(columns), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(catalogue, "_known", dict(catalogue._known))
-                empty_and_vacuum()
-                register(condition("wrong-shape", sql=f"SELECT {columns} LIMIT %(limit)s"))
-                [finding] = ask_all("default").found
-                assert "must return rows of (key, words)" in finding.error
-
-
-def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition() -> None:
-    statements = {
+@each_of(
+    *{
         "SELECT 1": "has 1 columns available",
         "SELECT 1, '%%(gone)s', 2 AS here": "KeyError: 'gone'",
         "SELECT 1, '%%(form)s', 2 AS form": "",
-    }
-    with all_faults() as about:
-        for statement, said in statements.items():
-            with about(statement), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(catalogue, "_known", {**catalogue._known, "odd": condition("odd", sql=statement)})
-                patch.setattr(catalogue, "OURS", {*catalogue.OURS, "odd"})
-                empty_and_vacuum()
-                pause()
-                found = {finding.condition.name: finding for finding in ask_all("default").found}
-                assert set(found) == {"odd", "paused-backlog"}
-                assert said in found["odd"].error
-                assert found["odd"].says == "1: 2" or said
+    }.items(),
+)
+def test_a_row_of_a_capability_that_gives_no_sentence_hides_no_other_condition(*, statement: Any, said: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "_known", {**catalogue._known, "odd": condition("odd", sql=statement)})
+        patch.setattr(catalogue, "OURS", {*catalogue.OURS, "odd"})
+        empty_and_vacuum()
+        pause()
+        found = {finding.condition.name: finding for finding in ask_all("default").found}
+        assert set(found) == {"odd", "paused-backlog"}
+        assert said in found["odd"].error
+        assert found["odd"].says == "1: 2" or said
 
 
 def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,23 +338,6 @@ def test_a_table_that_is_locked_is_not_waited_for_by_each_question(rival: Rival)
     assert not verdict.is_well
     rival.rollback()
     assert ask_all("default").is_well
-
-
-def test_a_name_is_words_joined_by_hyphens() -> None:
-    with all_faults() as about:
-        for name in ["", "two words", "a\nb", "Loud", "x" * 3 + "_y"]:
-            with about(name), pytest.raises(ValueError, match="is not a name for a condition"):
-                condition(name, sql="SELECT 1, '' LIMIT %(limit)s")
-
-
-def test_a_threshold_overwrites_no_parameter_of_others() -> None:
-    with pytest.raises(ValueError, match="has a threshold, but is a parameter of Limits"):
-        condition("overdue", sql="SELECT 1, '' LIMIT %(limit)s", threshold=Threshold(default=1, unit="jobs"))
-
-
-def test_long_words_are_cut_in_one_line() -> None:
-    register(condition("long", sql="SELECT 1, repeat('x', 1000000) LIMIT %(limit)s"))
-    assert len(ask_all("default").says) < 400
 
 
 def test_what_several_conditions_look_at_is_asked_once() -> None:

@@ -14,11 +14,10 @@ from django.core.management import CommandError, call_command
 from django.test.utils import override_settings
 
 from pulse_django.models import Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.states import Status
 from tests.database import empty_tables
-from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.factories import make_job, now, presence
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -32,11 +31,7 @@ def ask(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def worker(*queues: str) -> None:
-    Worker.objects.note(
-        Presence(
-            name="w", boot_id="b", host="h", pid=1, versions={}, queues=queues, slots=1, in_flight=0, stuck_slots=0
-        )
-    )
+    Worker.objects.note(presence(queues=queues, slots=1))
 
 
 @pytest.mark.usefixtures("vacuumed")
@@ -46,16 +41,14 @@ def test_an_empty_fleet_is_well() -> None:
 
 
 @pytest.mark.usefixtures("vacuumed")
-def test_each_threshold_has_its_say() -> None:
-    with all_faults() as about:
-        for allowed in [(), ("--allow", "queue-overdue=30")]:
-            with about(allowed):
-                empty_tables()
-                worker()
-                make_job(queue="mail", next_run_at=now(timedelta(seconds=-60)))
-                code, said = ask(*allowed)
-                assert code == (1 if allowed else 0)
-                assert [one["name"] for one in said["conditions"]] == (["queue-overdue"] if allowed else [])
+@each_of((), ("--allow", "queue-overdue=30"))
+def test_each_threshold_has_its_say(*, allowed: Any) -> None:
+    empty_tables()
+    worker()
+    make_job(queue="mail", next_run_at=now(timedelta(seconds=-60)))
+    code, said = ask(*allowed)
+    assert code == (1 if allowed else 0)
+    assert [one["name"] for one in said["conditions"]] == (["queue-overdue"] if allowed else [])
 
 
 def test_a_queue_that_nobody_serves_is_unwell_and_one_that_is_paused_is_not() -> None:
@@ -108,14 +101,11 @@ def test_a_database_that_does_not_answer_is_unknown_and_not_unwell(monkeypatch: 
     assert (code, said["says"]) == (2, "connection refused is it running?")
 
 
-def test_nonsense_is_refused() -> None:
-    thresholds = ["queue-overdue", "queue-overdue=x", "queue-overdue=-1", "queue-overdue=nan", "table-bloat=1", "AGE=1"]
-    with all_faults() as about:
-        for nonsense in thresholds:
-            with about(nonsense):
-                empty_tables()
-                with pytest.raises(Exception, match="use NAME=NUMBER"):
-                    call_command("pulse_check", "--allow", nonsense)
+@each_of("queue-overdue", "queue-overdue=x", "queue-overdue=-1", "queue-overdue=nan", "table-bloat=1", "AGE=1")
+def test_nonsense_is_refused(*, nonsense: Any) -> None:
+    empty_tables()
+    with pytest.raises(Exception, match="use NAME=NUMBER"):
+        call_command("pulse_check", "--allow", nonsense)
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -35,7 +35,7 @@ from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.shards.ids import TOKENS, position_of, raise_sequence
 from pulse_django.workflows.resolving import resolve
 from tests.factories import AttemptFactory, PauseFactory, make_job, now, today
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.health.states import (
     FLUSH,
     LONG_AGO,
@@ -189,17 +189,15 @@ def test_nothing_is_reaped_right_after_an_outage(monkeypatch: pytest.MonkeyPatch
     assert Job.objects.running().count() == 1
 
 
-def test_an_ended_run_without_its_row_in_the_ledger_is_seen() -> None:
-    with all_faults() as about:
-        for status in [status for status in Status if status is not Status.RUNNING]:
-            with about(status):
-                empty_and_vacuum()
-                make_job()  # has never run
-                kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
-                AttemptFactory(job=kept, number=2)
-                AttemptFactory(job=robbed, number=1)
-                assert keys(found("attempt-missing")) == [robbed.pk]
-                assert named("attempt-missing").repair is None, "nobody can invent what a run did"
+@each_of(*[status for status in Status if status is not Status.RUNNING])
+def test_an_ended_run_without_its_row_in_the_ledger_is_seen(*, status: Any) -> None:
+    empty_and_vacuum()
+    make_job()  # has never run
+    kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
+    AttemptFactory(job=kept, number=2)
+    AttemptFactory(job=robbed, number=1)
+    assert keys(found("attempt-missing")) == [robbed.pk]
+    assert named("attempt-missing").repair is None, "nobody can invent what a run did"
 
 
 def test_a_token_that_was_granted_beyond_the_sequence_raises_it() -> None:
@@ -267,14 +265,6 @@ def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> 
     assert is_clear("overdue-while-idle")
 
 
-def test_how_long_is_overdue_is_a_setting(settings: Any) -> None:
-    live_worker()
-    make_job(next_run_at=now(timedelta(seconds=-90)))
-    assert is_clear("overdue-while-idle")
-    settings.PULSE = {"OVERDUE_AFTER": 60}
-    found("overdue-while-idle")
-
-
 def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
     for name in ("full", "empty", "ended"):
         Pause.objects.pause(queue=name, reason="the bank is down")
@@ -310,13 +300,18 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
     assert old.last_error.startswith("given up: unknown task 'gone.too': no live worker has it, for 2:00:0")
 
 
-def test_a_queue_whose_jobs_wait_too_long_is_overdue(settings: Any) -> None:
+def test_how_long_is_overdue_are_settings(settings: Any) -> None:
     live_worker(queues=["mail"], in_flight=8)
     for queue in ("mail", "unserved"):
         make_job(queue=queue, next_run_at=now(timedelta(minutes=-14)))
     assert is_clear("queue-overdue")
     settings.PULSE = {"ALERTS": {"queue-overdue": 600}}
     assert keys(found("queue-overdue")) == ["mail"]
+    Worker.objects.update(in_flight=0)
+    Job.objects.update(next_run_at=now(timedelta(seconds=-90)))
+    assert is_clear("overdue-while-idle")
+    settings.PULSE = {"OVERDUE_AFTER": 60}
+    found("overdue-while-idle")
 
 
 def test_a_schedule_that_is_not_decided_is_overdue(settings: Any) -> None:
@@ -411,16 +406,13 @@ def test_a_task_that_fails_much_more_often_than_before_is_named() -> None:
     assert is_clear("failures-rise", thresholds={"failures-rise": 0.3})
 
 
-def test_a_minute_of_another_shape_breaks_no_question() -> None:
-    shapes = [5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}}]
-    with all_faults() as about:
-        for odd in shapes:
-            with about(odd):
-                empty_and_vacuum()
-                record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
-                assert is_clear("failure-rate")
-                assert is_clear("failures-rise")
-                assert is_clear("leases-expired")
+@each_of(5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}})
+def test_a_minute_of_another_shape_breaks_no_question(*, odd: Any) -> None:
+    empty_and_vacuum()
+    record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
+    assert is_clear("failure-rate")
+    assert is_clear("failures-rise")
+    assert is_clear("leases-expired")
 
 
 def test_many_expired_leases_are_found() -> None:
@@ -450,16 +442,12 @@ def test_a_worker_that_went_without_a_word_is_lost_until_it_is_acknowledged() ->
     assert key == f"worker {worker.name}:{worker.boot_id}"
     assert re.fullmatch(r"lost 02:00:0\d ago, with 3 runs", words)
     assert is_clear("worker-silent"), "one loss is one condition"
+    assert is_clear("worker-lost", thresholds={"worker-lost": 1}), "hosts of the fleet come and go"
+    lost_worker()
+    assert len(found("worker-lost", thresholds={"worker-lost": 1}).subjects) == 2
     repaired("worker-lost")
     worker.refresh_from_db()
     assert worker.acknowledged_by == "pulse_check --repair"
-
-
-def test_a_fleet_whose_hosts_come_and_go_allows_some_lost_workers() -> None:
-    lost_worker()
-    assert is_clear("worker-lost", thresholds={"worker-lost": 1})
-    lost_worker()
-    assert len(found("worker-lost", thresholds={"worker-lost": 1}).subjects) == 2
 
 
 def test_a_slot_that_an_abandoned_handler_holds_is_found() -> None:
@@ -516,14 +504,17 @@ def test_what_was_given_up_and_retried_has_its_time_again(forgotten: Job) -> Non
     assert Job.objects.put_back_for(forgotten.pk) is None
 
 
-def test_a_task_whose_workers_have_only_just_stopped_is_not_given_up(forgotten: Job) -> None:
-    live_worker(tasks=["gone.too"], stopped_at=now(timedelta(minutes=-10)), last_beat_at=now(timedelta(minutes=-10)))
+def test_a_task_whose_workers_have_only_just_stopped_or_tell_no_tasks_is_not_given_up(forgotten: Job) -> None:
+    stopped = now(timedelta(minutes=-10))
+    worker = live_worker(tasks=["gone.too"], stopped_at=stopped, last_beat_at=stopped)
     assert give_up("default") == []
-
-
-def test_without_any_worker_nobody_gives_up_anything(forgotten: Job) -> None:
+    worker.delete()
+    live_worker(tasks=None)  # it may know any
+    sql("UPDATE pulse_django_job SET created_at = statement_timestamp() - interval '1 day'")
+    assert is_clear("task-unknown")
+    assert give_up("default") == []
     Worker.objects.all().delete()
-    assert give_up("default") == []
+    assert give_up("default") == [], "without any worker nobody gives up anything"
 
 
 def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_is_due() -> None:
@@ -534,19 +525,13 @@ def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_i
     assert found("task-unknown").subjects == [("just.enqueued", "1 or more jobs, in default")]
 
 
-def test_a_put_back_job_is_seen_behind_many_that_are_older() -> None:
-    live_worker(tasks=["tests.add"])
-    for _ in range(25):
-        make_job(task="tests.add", created_at=now(LONG_AGO), next_run_at=now(LONG_AGO))
-    put_back(make_job(task="lost", attempts=1, refunds=1), 1, timedelta(seconds=-1))
-    assert [subject.key for subject in found("task-unknown").subjects] == ["lost"]
-
-
-def test_a_worker_of_another_queue_does_not_help_a_job_that_is_put_back() -> None:
+def test_a_put_back_job_is_seen_behind_many_that_are_older_and_beside_a_worker_of_another_queue() -> None:
     live_worker(tasks=["tests.add"], queues=["default"])
     live_worker(tasks=["report.make"], queues=["reports"])
+    for _ in range(25):
+        make_job(task="tests.add", created_at=now(LONG_AGO), next_run_at=now(LONG_AGO))
     put_back(make_job(task="report.make", attempts=1, refunds=1), 1, timedelta(seconds=-1))
-    assert [subject.key for subject in found("task-unknown").subjects] == ["report.make"]
+    assert keys(found("task-unknown")) == ["report.make"]
 
 
 def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
@@ -557,32 +542,24 @@ def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
     assert is_clear("task-unknown")
 
 
-def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
-    live_worker(tasks=None)
-    sql("UPDATE pulse_django_job SET created_at = statement_timestamp() - interval '1 day'")
-    assert is_clear("task-unknown")
-    assert give_up("default") == []
-
-
 # The server
 
 
-def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back() -> None:
-    writes = {
+@each_of(
+    *{
         "worker": lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
         "creation": lambda: make_job(created_at=now(timedelta(minutes=3))),
         "start": lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
         "attempt": lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
         "pause": lambda: PauseFactory(paused_at=now(timedelta(minutes=3))),
         "rate": lambda: Bucket.objects.create(scope="stripe:acme", tokens=1, at=now(timedelta(minutes=3))),
-    }
-    with all_faults() as about:
-        for case, write in writes.items():
-            with about(case):
-                empty_and_vacuum()
-                write()
-                [subject] = found("clock-stepped").subjects
-                assert subject.words.startswith("is 00:02:59.")
+    }.items(),
+)
+def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back(*, case: Any, write: Any) -> None:
+    empty_and_vacuum()
+    write()
+    [subject] = found("clock-stepped").subjects
+    assert subject.words.startswith("is 00:02:59.")
 
 
 def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
@@ -606,52 +583,35 @@ def test_dead_rows_that_autovacuum_left_are_vacuumed(rival: Rival) -> None:
         assert "pulse_django_pause" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
 
 
-def test_a_missing_index_is_built_again() -> None:
-    sql("DROP INDEX pulse_job_lane")
-    assert found("schema-incomplete").subjects == [
+def test_an_index_that_is_missing_or_whose_build_broke_off_is_built_again_as_it_was() -> None:
+    definitions = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1"
+    before = sql(definitions)
+    sql("DROP INDEX pulse_job_lane; DROP INDEX pulse_job_one_per_unique_key")
+    sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
+    assert sorted(found("schema-incomplete").subjects) == [
         ("pulse_job_lane", "the index of pulse_django_job is missing"),
+        ("pulse_job_one_per_unique_key", "the constraint of pulse_django_job is missing"),
+        ("pulse_job_reap", "the index of pulse_django_job is not valid"),
     ]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
+    assert sql(definitions) == before
 
 
-def test_an_index_whose_build_broke_off_is_built_again() -> None:
-    sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
-    [subject] = found("schema-incomplete").subjects
-    assert subject == ("pulse_job_reap", "the index of pulse_django_job is not valid")
+@each_of("pulse_job_running_iff_leased", "pulse_attempt_one_per_run")
+def test_a_missing_constraint_is_added_again(*, constraint: Any) -> None:
+    empty_and_vacuum()
+    if constraint == "pulse_attempt_one_per_run":
+        sql(f"ALTER TABLE pulse_django_attempt DROP CONSTRAINT {constraint}")
+    else:
+        alter_rules(f"DROP CONSTRAINT {constraint}")
+    assert keys(found("schema-incomplete")) == [constraint]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
-
-
-def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
-    definition = (
-        "SELECT indexdef FROM pg_indexes"
-        " WHERE indexname = 'pulse_job_one_per_unique_key' AND schemaname = current_schema()"
-    )
-    before = sql(definition)
-    sql("DROP INDEX pulse_job_one_per_unique_key")
-    assert keys(found("schema-incomplete")) == ["pulse_job_one_per_unique_key"]
-    repaired("schema-incomplete")
-    assert is_clear("schema-incomplete")
-    assert sql(definition) == before
-
-
-def test_a_missing_constraint_is_added_again() -> None:
-    with all_faults() as about:
-        for constraint in ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"]:
-            with about(constraint):
-                empty_and_vacuum()
-                if constraint == "pulse_attempt_one_per_run":
-                    sql(f"ALTER TABLE pulse_django_attempt DROP CONSTRAINT {constraint}")
-                else:
-                    alter_rules(f"DROP CONSTRAINT {constraint}")
-                assert keys(found("schema-incomplete")) == [constraint]
-                repaired("schema-incomplete")
-                assert is_clear("schema-incomplete")
-                if constraint == "pulse_attempt_one_per_run":
-                    entry = AttemptFactory(job=make_job(Status.COMPLETED))
-                    with pytest.raises(IntegrityError, match=constraint):
-                        AttemptFactory(job=entry.job, number=entry.number)
+    if constraint == "pulse_attempt_one_per_run":
+        entry = AttemptFactory(job=make_job(Status.COMPLETED))
+        with pytest.raises(IntegrityError, match=constraint):
+            AttemptFactory(job=entry.job, number=entry.number)
 
 
 def test_rules_that_the_table_does_not_ask_for_are_missing() -> None:
@@ -798,14 +758,13 @@ class TestLimits:
         settings.PULSE = {"ALERTS": {"limiter-starved": 3_600}}
         assert is_clear("limiter-starved")
 
-    def test_they_are_no_fault_of_the_workers(self) -> None:
+    def test_they_are_no_fault_of_the_workers_and_shares_are_not_limits(self) -> None:
         declare(max_running=1)
         start(enqueue(2), limit=1)
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         for condition in ("overdue-while-idle", "queue-overdue"):
             assert is_clear(condition)
-
-    def test_shares_are_not_limits(self) -> None:
+        Job.objects.all().delete()
         enqueue(2, limiter="", key="a")
         sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         assert is_clear("limiter-starved")

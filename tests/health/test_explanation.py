@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection, transaction
 from django.template import Context, Template
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
-import pulse_django
 from pulse_django import Explanation, Limit, Rate, explain
 from pulse_django.health.explanation import asking, reasons
 from pulse_django.health.explanation.facts import JobFacts, LineFacts, PaceFacts
@@ -30,10 +29,11 @@ from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Claim, Identity
 from pulse_django.queue.words.outcomes import CANNOT_DECRYPT
 from pulse_django.queue.words.states import CLAIMABLE, Status
-from tests.console.staff import staff
+from tests.console.staff import staff, text
 from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.health.states import live_worker, record
+from tests.operations.steps import run
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -67,25 +67,36 @@ def waiting(**fields: Any) -> Job:
     return make_job(**{"next_run_at": now(AGO)} | fields)
 
 
-def _paused() -> Job:
-    Pause.objects.pause(queue="default", reason="the bank is down")
-    return waiting()
+def given(*steps: Callable[[], object], **fields: Any) -> Callable[[], Job]:
+    """A job that waits after these steps."""
+
+    def make() -> Job:
+        for step in steps:
+            step()
+        return waiting(**fields)
+
+    return make
 
 
-def _key_paused() -> Job:
-    Pause.objects.pause(lane_key=lane_key("", "acme"), reason="they owe us")
-    return waiting(lane_key=lane_key("", "acme"))
+def workers(facts: str) -> Callable[[], object]:
+    return partial(sql, f"UPDATE pulse_django_worker SET {facts}")
 
 
-def _key_paused_for_a_while() -> Job:
-    key = limited()
-    Pause.objects.pause(lane_key=key, duration=MINUTE)
-    return waiting(lane_key=key)
+def paused(*args: Any, **options: Any) -> Callable[[], object]:
+    return lambda: Pause.objects.pause(*args, **options)
 
 
-def _task_paused() -> Job:
-    Pause.objects.pause(TASK, reason="the bank is down", by="ann")
-    return waiting()
+KEY, OTHER_KEY, UNLIMITED_KEY = limited(), limited(key="other"), lane_key("", "acme")
+FIVE = partial(limited, max_running=5)
+ONE_OF_A_KEY = partial(limited, max_running=5, max_running_per_key=1)
+TEN_A_MINUTE = Rate(10, per=MINUTE, burst=2)
+ONE_RUNS, TWO_RUN = partial(start_jobs, KEY, 1), partial(start_jobs, KEY, 2)
+_task_paused = given(paused(TASK, reason="the bank is down", by="ann"))
+_task_paused_for_a_while = given(paused(TASK, duration=MINUTE))
+PAUSES_END = partial(
+    sql, "UPDATE pulse_django_pause SET paused_at = now() - interval '1 h', paused_until = now() - interval '1 s'"
+)
+_closed = given(FIVE, lambda: Limiter.objects.pause("stripe", duration=MINUTE, reason="429"), lane_key=KEY)
 
 
 def _task_paused_and_set_aside() -> Job:
@@ -94,79 +105,10 @@ def _task_paused_and_set_aside() -> Job:
     return job
 
 
-def _task_paused_for_a_while() -> Job:
-    Pause.objects.pause(TASK, duration=MINUTE)
-    return waiting()
-
-
-def _task_paused_in_its_queue() -> Job:
-    job = waiting()
-    Pause.objects.pause(TASK, queue="elsewhere", reason="wrong")
-    Pause.objects.pause(TASK, queue=job.queue, reason="the bank is down", by="ann")
-    return job
-
-
-def _task_paused_in_another_queue() -> Job:
-    Pause.objects.pause(TASK, queue="elsewhere")
-    return waiting()
-
-
-def _pause_of_task_that_ended() -> Job:
-    Pause.objects.pause(TASK, duration=MINUTE)
-    sql("UPDATE pulse_django_pause SET paused_until = clock_timestamp()")
-    Pause.objects.pause("tests.other")
-    return waiting()
-
-
 def _left_aside() -> Job:
     job = _task_paused_and_set_aside()
     Pause.objects.resume(TASK)
     return job
-
-
-def _pause_of_key_that_ended() -> Job:
-    Pause.objects.pause(lane_key=limited(), duration=timedelta())
-    return waiting(lane_key=limited())
-
-
-def _paused_for_a_while() -> Job:
-    Pause.objects.pause(queue="default", reason="deploy", duration=MINUTE)
-    return waiting()
-
-
-def _pause_that_ended() -> Job:
-    Pause.objects.pause(queue="default", duration=MINUTE)
-    sql("UPDATE pulse_django_pause SET paused_at = paused_at - interval '1 h', paused_until = now() - interval '1 s'")
-    return waiting()
-
-
-def _unserved() -> Job:
-    sql("UPDATE pulse_django_worker SET queues = '[\"mail\"]'")
-    return waiting()
-
-
-def _silent_worker() -> Job:
-    sql("UPDATE pulse_django_worker SET last_beat_at = now() - interval '1 h'")
-    return waiting()
-
-
-def _unknown_task() -> Job:
-    return waiting(task="shop.other")
-
-
-def _busy() -> Job:
-    sql("UPDATE pulse_django_worker SET in_flight = slots")
-    return waiting()
-
-
-def _heavier_than_what_is_free() -> Job:
-    sql("UPDATE pulse_django_worker SET in_flight = slots - 3")
-    return waiting(weight=4)
-
-
-def _as_heavy_as_what_is_free() -> Job:
-    sql("UPDATE pulse_django_worker SET in_flight = slots - 3")
-    return waiting(weight=3)
 
 
 def _not_decrypted() -> Job:
@@ -179,69 +121,6 @@ def _decrypted_since() -> Job:
     job = waiting(status=Status.RETRYING, attempts=2)
     AttemptFactory(job=job, outcome="RELEASED", message=f"{CANNOT_DECRYPT}: no key '2026-11'")
     return job
-
-
-def _limit_full() -> Job:
-    key = limited(max_running=2)
-    start_jobs(key, 2)
-    return waiting(lane_key=limited(key="other"))
-
-
-def _key_full() -> Job:
-    key = limited(max_running=5, max_running_per_key=1)
-    start_jobs(key, 1)
-    return waiting(lane_key=key)
-
-
-def _other_key_full() -> Job:
-    start_jobs(limited(max_running=5, max_running_per_key=1), 1)
-    return waiting(lane_key=limited(key="other"))
-
-
-def _rate() -> Job:
-    key = limited(rate=Rate(10, per=MINUTE, burst=2))
-    start_jobs(key, 2)
-    return waiting(lane_key=key)
-
-
-def _key_rate() -> Job:
-    key = limited(rate_per_key=Rate(10, per=MINUTE, burst=2))
-    start_jobs(key, 2)
-    return waiting(lane_key=key)
-
-
-def _closed() -> Job:
-    key = limited(max_running=5)
-    Limiter.objects.pause("stripe", duration=MINUTE, reason="429")
-    return waiting(lane_key=key)
-
-
-def _half_open() -> Job:
-    key = limited(max_running=5)
-    start_jobs(key, 1)
-    sql("UPDATE pulse_django_limiter SET half_open = true")
-    return waiting(lane_key=key)
-
-
-def _too_heavy() -> Job:
-    return waiting(lane_key=limited(max_running=5), weight=6)
-
-
-def _heavy() -> Job:
-    key = limited(max_running=5)
-    start_jobs(key, 1)
-    return waiting(lane_key=key, weight=5)
-
-
-def _overridden() -> Job:
-    key = limited(max_running=5)
-    start_jobs(key, 1)
-    Limiter.objects.override("stripe", {"max_running": 1})
-    return waiting(lane_key=key)
-
-
-def _unlimited() -> Job:
-    return waiting(lane_key=limited())
 
 
 def _behind() -> Job:
@@ -282,65 +161,120 @@ def batch_of(**fields: Any) -> StoredBatch:
     return StoredBatch.objects.create(name="nightly", **fields)
 
 
+def case(make: Callable[[], Job], *codes: str, **facts: Any) -> tuple[Callable[[], Job], list[str], dict[str, Any]]:
+    return make, list(codes), facts
+
+
 # What is made, what stands in the way in this order, and facts of the first reason.
-CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
-    "nothing": (waiting, ["free"], {}),
-    "completed": (lambda: make_job(Status.COMPLETED), ["completed"], {"status": "COMPLETED"}),
-    "dead": (lambda: make_job(Status.DEAD_LETTERED), ["dead-letter"], {"status": "DEAD_LETTERED"}),
-    "cancelled": (lambda: make_job(Status.CANCELLED), ["cancelled"], {"status": "CANCELLED"}),
-    "running": (lambda: make_job(Status.RUNNING), ["running"], {"worker": "host-1:boot:1"}),
-    "lost": (lambda: make_job(Status.RUNNING, expired=True), ["lease-expired"], {"worker": "host-1:boot:1"}),
-    "stopping": (lambda: make_job(Status.RUNNING, cancel_requested_at=now()), ["running", "cancel-requested"], {}),
-    "paused": (_paused, ["queue-paused"], {"queue": "default", "reason": "the bank is down"}),
-    "paused for a while": (_paused_for_a_while, ["queue-paused"], {"queue": "default", "reason": "deploy"}),
-    "a pause that ended": (_pause_that_ended, ["free"], {}),
-    "no worker of the queue": (_unserved, ["no-worker"], {"queue": "default"}),
-    "a worker that is silent": (_silent_worker, ["no-worker"], {"queue": "default"}),
-    "unknown task": (_unknown_task, ["unknown-task"], {"queue": "default", "task": "shop.other", "workers": 1}),
-    "all slots in use": (_busy, ["workers-busy"], {"slots": 8}),
-    "too few free slots": (_heavier_than_what_is_free, ["waits-for-slots"], {"weight": 4, "free": 3}),
-    "enough free slots": (_as_heavy_as_what_is_free, ["free"], {}),
-    "heavier than any worker": (lambda: waiting(weight=1_000), ["free"], {}),
-    "no key to decrypt it": (_not_decrypted, ["key-missing"], {"reason": "no key '2026-11'"}),
-    "a key since then": (_decrypted_since, ["free"], {}),
-    "not due": (lambda: make_job(next_run_at=now(SOON)), ["not-due"], {}),
-    "expires": (lambda: waiting(expires_at=now(SOON)), ["free", "expires"], {}),
-    "expired": (lambda: waiting(expires_at=now(AGO)), ["expired"], {}),
-    "has started before": (lambda: waiting(attempts=1, status=Status.RETRYING, expires_at=now(AGO)), ["free"], {}),
-    "key paused": (_key_paused, ["key-paused"], {"key": "acme", "reason": "they owe us"}),
-    "key paused for a while": (_key_paused_for_a_while, ["key-paused"], {"key": "acme"}),
-    "a pause of its key that ended": (_pause_of_key_that_ended, ["free"], {}),
-    "task paused": (_task_paused, ["task-paused"], {"task": TASK, "reason": "the bank is down", "by": "ann"}),
-    "task paused, and set aside": (_task_paused_and_set_aside, ["task-paused"], {"task": TASK, "by": "ann"}),
-    "task paused for a while": (_task_paused_for_a_while, ["task-paused"], {"task": TASK}),
-    "task paused in its queue": (_task_paused_in_its_queue, ["task-paused"], {"reason": "the bank is down"}),
-    "task paused in another queue": (_task_paused_in_another_queue, ["free"], {}),
-    "a pause of its task that ended": (_pause_of_task_that_ended, ["free"], {}),
-    "set aside after the pause": (_left_aside, ["set-aside"], {"task": TASK}),
-    "limit full": (_limit_full, ["limit-full"], {"limit": "stripe", "held": "2", "most": 2, "key": "other"}),
-    "limit full by people": (_overridden, ["limit-full"], {"held": "1", "most": 1}),
-    "too heavy for its limit": (_too_heavy, ["too-heavy"], {"limit": "stripe", "weight": 6, "most": 5}),
-    "too heavy for what is left": (_heavy, ["limit-full"], {"limit": "stripe", "weight": 5, "held": "1", "most": 5}),
-    "key full": (_key_full, ["key-full"], {"limit": "stripe", "key": "acme", "held": "1", "most": 1}),
-    "another key full": (_other_key_full, ["free"], {}),
-    "rate": (_rate, ["rate"], {"limit": "stripe"}),
-    "rate of a key": (_key_rate, ["key-rate"], {"limit": "stripe", "key": "acme"}),
-    "limit closed": (_closed, ["limit-paused"], {"limit": "stripe", "reason": "429"}),
-    "breaker half open": (_half_open, ["limit-half-open"], {"limit": "stripe", "held": "1"}),
-    "a limiter without a row": (_unlimited, ["free"], {}),
-    "in line": (_behind, ["behind"], {"jobs": "3", "higher": "1", "lane": "2"}),
-    "needs jobs": (_needs_jobs, ["waits-for-jobs"], {"more": 0}),
-    "needs a dead letter": (_held, ["held-by-dead-letter", "waits-for-jobs"], {}),
-    "needs a batch": (_needs_batch, ["waits-for-batch"], {"name": "nightly"}),
-    "needs a batch with dead letters": (_held_by_batch, ["held-by-dead-letter", "waits-for-batch"], {}),
-    "needs the end of a batch": (lambda: _needs_batch(moment="ended"), ["waits-for-end"], {}),
-    "needs a dead letter of a batch": (lambda: _needs_batch(moment="dead"), ["waits-for-dead-letter"], {}),
-    "needs an open batch": (lambda: needing({"needs_batch": batch_of().pk}), ["batch-not-sealed"], {}),
-    "is in a paused batch": (lambda: needing(batch=batch_of(paused_at=now())), ["batch-paused"], {"name": "nightly"}),
-    "needs an event": (lambda: needing({"needs_event": "ok"}), ["waits-for-event"], {"event": "ok"}),
-    "needs an event for a while": (lambda: needing({"needs_event": "ok", "until": now(SOON)}), ["waits-for-event"], {}),
-    "needs nothing more": (lambda: needing(), ["needs-met"], {}),
-    "not in line yet": (lambda: waiting(lane_key=limited(), ready=False), ["not-ready"], {}),
+CASES = {
+    "nothing": case(waiting, "free"),
+    "completed": case(lambda: make_job(Status.COMPLETED), "completed", status="COMPLETED"),
+    "dead": case(lambda: make_job(Status.DEAD_LETTERED), "dead-letter", status="DEAD_LETTERED"),
+    "cancelled": case(lambda: make_job(Status.CANCELLED), "cancelled", status="CANCELLED"),
+    "running": case(lambda: make_job(Status.RUNNING), "running", worker="host-1:boot:1"),
+    "lost": case(lambda: make_job(Status.RUNNING, expired=True), "lease-expired", worker="host-1:boot:1"),
+    "stopping": case(lambda: make_job(Status.RUNNING, cancel_requested_at=now()), "running", "cancel-requested"),
+    "paused": case(
+        given(paused(queue="default", reason="the bank is down")),
+        "queue-paused",
+        queue="default",
+        reason="the bank is down",
+    ),
+    "paused for a while": case(
+        given(paused(queue="default", reason="deploy", duration=MINUTE)),
+        "queue-paused",
+        queue="default",
+        reason="deploy",
+    ),
+    "a pause that ended": case(given(paused(queue="default", duration=MINUTE), PAUSES_END), "free"),
+    "no worker of the queue": case(given(workers("queues = '[\"mail\"]'")), "no-worker", queue="default"),
+    "a worker that is silent": case(
+        given(workers("last_beat_at = now() - interval '1 h'")), "no-worker", queue="default"
+    ),
+    "unknown task": case(given(task="shop.other"), "unknown-task", queue="default", task="shop.other", workers=1),
+    "all slots in use": case(given(workers("in_flight = slots")), "workers-busy", slots=8),
+    "too few free slots": case(given(workers("in_flight = slots - 3"), weight=4), "waits-for-slots", weight=4, free=3),
+    "enough free slots": case(given(workers("in_flight = slots - 3"), weight=3), "free"),
+    "heavier than any worker": case(lambda: waiting(weight=1_000), "free"),
+    "no key to decrypt it": case(_not_decrypted, "key-missing", reason="no key '2026-11'"),
+    "a key since then": case(_decrypted_since, "free"),
+    "not due": case(lambda: make_job(next_run_at=now(SOON)), "not-due"),
+    "expires": case(lambda: waiting(expires_at=now(SOON)), "free", "expires"),
+    "expired": case(lambda: waiting(expires_at=now(AGO)), "expired"),
+    "has started before": case(lambda: waiting(attempts=1, status=Status.RETRYING, expires_at=now(AGO)), "free"),
+    "key paused": case(
+        given(paused(lane_key=UNLIMITED_KEY, reason="they owe us"), lane_key=UNLIMITED_KEY),
+        "key-paused",
+        key="acme",
+        reason="they owe us",
+    ),
+    "key paused for a while": case(
+        given(paused(lane_key=KEY, duration=MINUTE), lane_key=KEY), "key-paused", key="acme"
+    ),
+    "a pause of its key that ended": case(given(paused(lane_key=KEY, duration=timedelta()), lane_key=KEY), "free"),
+    "task paused": case(_task_paused, "task-paused", task=TASK, reason="the bank is down", by="ann"),
+    "task paused, and set aside": case(_task_paused_and_set_aside, "task-paused", task=TASK, by="ann"),
+    "task paused for a while": case(_task_paused_for_a_while, "task-paused", task=TASK),
+    "task paused in its queue": case(
+        given(paused(TASK, queue="elsewhere"), paused(TASK, queue="default", reason="the bank is down")),
+        "task-paused",
+        reason="the bank is down",
+    ),
+    "task paused in another queue": case(given(paused(TASK, queue="elsewhere")), "free"),
+    "a pause of its task that ended": case(
+        given(paused(TASK, duration=MINUTE), PAUSES_END, paused("tests.other")), "free"
+    ),
+    "set aside after the pause": case(_left_aside, "set-aside", task=TASK),
+    "limit full": case(
+        given(partial(limited, max_running=2), TWO_RUN, lane_key=OTHER_KEY),
+        "limit-full",
+        limit="stripe",
+        held="2",
+        most=2,
+        key="other",
+    ),
+    "limit full by people": case(
+        given(FIVE, ONE_RUNS, lambda: Limiter.objects.override("stripe", {"max_running": 1}), lane_key=KEY),
+        "limit-full",
+        held="1",
+        most=1,
+    ),
+    "too heavy for its limit": case(given(FIVE, lane_key=KEY, weight=6), "too-heavy", limit="stripe", weight=6, most=5),
+    "too heavy for what is left": case(
+        given(FIVE, ONE_RUNS, lane_key=KEY, weight=5), "limit-full", limit="stripe", weight=5, held="1", most=5
+    ),
+    "key full": case(
+        given(ONE_OF_A_KEY, ONE_RUNS, lane_key=KEY), "key-full", limit="stripe", key="acme", held="1", most=1
+    ),
+    "another key full": case(given(ONE_OF_A_KEY, ONE_RUNS, lane_key=OTHER_KEY), "free"),
+    "rate": case(given(partial(limited, rate=TEN_A_MINUTE), TWO_RUN, lane_key=KEY), "rate", limit="stripe"),
+    "rate of a key": case(
+        given(partial(limited, rate_per_key=TEN_A_MINUTE), TWO_RUN, lane_key=KEY),
+        "key-rate",
+        limit="stripe",
+        key="acme",
+    ),
+    "limit closed": case(_closed, "limit-paused", limit="stripe", reason="429"),
+    "breaker half open": case(
+        given(FIVE, ONE_RUNS, partial(sql, "UPDATE pulse_django_limiter SET half_open = true"), lane_key=KEY),
+        "limit-half-open",
+        limit="stripe",
+        held="1",
+    ),
+    "a limiter without a row": case(given(lane_key=KEY), "free"),
+    "in line": case(_behind, "behind", jobs="3", higher="1", lane="2"),
+    "needs jobs": case(_needs_jobs, "waits-for-jobs", more=0),
+    "needs a dead letter": case(_held, "held-by-dead-letter", "waits-for-jobs"),
+    "needs a batch": case(_needs_batch, "waits-for-batch", name="nightly"),
+    "needs a batch with dead letters": case(_held_by_batch, "held-by-dead-letter", "waits-for-batch"),
+    "needs the end of a batch": case(lambda: _needs_batch(moment="ended"), "waits-for-end"),
+    "needs a dead letter of a batch": case(lambda: _needs_batch(moment="dead"), "waits-for-dead-letter"),
+    "needs an open batch": case(lambda: needing({"needs_batch": batch_of().pk}), "batch-not-sealed"),
+    "is in a paused batch": case(lambda: needing(batch=batch_of(paused_at=now())), "batch-paused", name="nightly"),
+    "needs an event": case(lambda: needing({"needs_event": "ok"}), "waits-for-event", event="ok"),
+    "needs an event for a while": case(lambda: needing({"needs_event": "ok", "until": now(SOON)}), "waits-for-event"),
+    "needs nothing more": case(lambda: needing(), "needs-met"),
+    "not in line yet": case(lambda: waiting(lane_key=limited(), ready=False), "not-ready"),
 }
 WITH_END = {"queue-paused-until", "key-paused-until", "task-paused-until", "waits-for-event-until"}
 ENDS = {
@@ -357,23 +291,21 @@ ENDS = {
 }
 
 
-def test_each_reason_is_given_with_its_facts() -> None:
-    with all_faults() as about:
-        for case in CASES:
-            with about(case), undone():
-                arrange, codes, facts = CASES[case]
-                live_worker()
-                found = explain(arrange().pk)
-                assert [reason.code for reason in found.reasons] == codes
-                first = found.reasons[0]
-                assert facts.items() <= first.facts.items()
-                if first.code != "free":
-                    assert (first.until is not None) == (case in ENDS)
-                if first.until is not None:
-                    assert timedelta() < first.until - found.now <= MINUTE
-                for reason in found.reasons:
-                    assert reason.sentence.endswith(".")
-                    assert "%(" not in reason.sentence
+@each_of(*CASES, around=undone)
+def test_each_reason_is_given_with_its_facts(*, case: Any) -> None:
+    arrange, codes, facts = CASES[case]
+    live_worker()
+    found = explain(arrange().pk)
+    assert [reason.code for reason in found.reasons] == codes
+    first = found.reasons[0]
+    assert facts.items() <= first.facts.items()
+    if first.code != "free":
+        assert (first.until is not None) == (case in ENDS)
+    if first.until is not None:
+        assert timedelta() < first.until - found.now <= MINUTE
+    for reason in found.reasons:
+        assert reason.sentence.endswith(".")
+        assert "%(" not in reason.sentence
 
 
 def test_every_code_is_brought_about() -> None:
@@ -416,19 +348,17 @@ def test_a_full_limit_names_who_holds_it() -> None:
     assert reason.sentence.startswith("The limit stripe is full: 12 of 12 jobs are running. Running: #")
 
 
-def test_a_paused_task_is_told_with_who_paused_it_and_why() -> None:
+def test_a_paused_task_is_told_with_who_paused_it_and_why_and_its_end_puts_off_the_start() -> None:
     live_worker()
+    job = _task_paused_for_a_while()
+    starts_in = explain(job.pk).starts_in
+    assert starts_in is not None
+    assert timedelta(seconds=59) < starts_in[0] <= MINUTE
+    job.delete()
     [reason] = explain(_task_paused().pk).reasons
     assert reason.sentence == (
         "The task tests.add is paused until it is resumed. Reason: the bank is down. Paused by: ann."
     )
-
-
-def test_the_end_of_a_pause_of_its_task_puts_off_the_start() -> None:
-    live_worker()
-    found = explain(_task_paused_for_a_while().pk)
-    assert found.starts_in is not None
-    assert timedelta(seconds=59) < found.starts_in[0] <= MINUTE
 
 
 def test_the_end_of_a_rate_is_the_one_that_the_claim_says() -> None:
@@ -466,12 +396,10 @@ def explain_and_claim(case: str) -> None:
     assert [claim.job_id for claim in claims] == ([] if found.is_blocked else [job.pk])
 
 
-def test_what_is_said_to_be_free_is_what_a_claim_takes() -> None:
+@each_of(*CASES, around=undone)
+def test_what_is_said_to_be_free_is_what_a_claim_takes(*, case: Any) -> None:
     """Of what a claim can judge: it knows neither tasks nor workers, keys nor whose turn it is."""
-    with all_faults() as about:
-        for case in CASES:
-            with about(case), undone():
-                explain_and_claim(case)
+    explain_and_claim(case)
 
 
 def test_nothing_is_known_of_a_job_that_is_not_there() -> None:
@@ -479,21 +407,19 @@ def test_nothing_is_known_of_a_job_that_is_not_there() -> None:
         explain(1)
 
 
-def test_it_takes_at_most_five_statements_that_read() -> None:
-    with all_faults() as about:
-        for kind in ["due", "limited", "later", "over", "waiting"]:
-            with about(kind), undone():
-                fields: dict[str, Any] = {
-                    "later": {"next_run_at": now(SOON)},
-                    "limited": {"lane_key": limited(max_running=1)},
-                }
-                live_worker()
-                made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
-                job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
-                with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-                    explain(job.pk)
-                assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
-                assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
+@each_of("due", "limited", "later", "over", "waiting", around=undone)
+def test_it_takes_at_most_five_statements_that_read(*, kind: Any) -> None:
+    fields: dict[str, Any] = {
+        "later": {"next_run_at": now(SOON)},
+        "limited": {"lane_key": limited(max_running=1)},
+    }
+    live_worker()
+    made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
+    job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
+    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+        explain(job.pk)
+    assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
+    assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
 
 
 def test_what_comes_before_it_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,17 +465,15 @@ def test_it_starts_at_the_measured_pace_of_minutes_with_a_backlog() -> None:
     assert most == timedelta(seconds=46 * 60 / 45 + asking.POLL)
 
 
-def test_without_minutes_it_is_not_known_when_it_starts() -> None:
-    live_worker(in_flight=8)
+def test_it_starts_within_a_poll_with_a_free_slot_and_without_one_it_is_not_known_when() -> None:
+    live_worker()
+    job = waiting()
+    assert explain(job.pk).starts_in == (timedelta(), timedelta(seconds=asking.POLL))
+    sql("UPDATE pulse_django_worker SET in_flight = 8")
     record(3, **signs(starts=1, due=0))
     waiting(next_run_at=now(2 * AGO))
-    found = explain(waiting().pk)
+    found = explain(job.pk)
     assert (found.position, found.starts_in) == (1, None)
-
-
-def test_with_a_free_slot_it_starts_within_a_poll() -> None:
-    live_worker()
-    assert explain(waiting().pk).starts_in == (timedelta(), timedelta(seconds=asking.POLL))
 
 
 def facts(**changes: Any) -> JobFacts:
@@ -563,24 +487,21 @@ def limit(**numbers: Any) -> LimitState:
     return LimitState(**blank | numbers)
 
 
-def test_a_limit_bounds_the_start() -> None:
-    cases = [
-        ({"tokens": 0.5, "token_every": 10.0}, 0, None, (5, 6)),
-        ({"tokens": 0.5, "token_every": 10.0}, 3, None, (35, 36)),
-        ({"tokens": 4.0, "token_every": 10.0}, 3, None, (0, 1)),
-        ({"running": 2, "held": 2}, 0, 30.0, (0, 31)),
-        ({"running": 2, "held": 2}, 4, 30.0, (0, 91)),
-        ({"running": 2, "held": 1}, 0, None, (0, 1)),
-        ({"running": 2, "held": 2}, 0, None, None),
-        ({"per_key": 1, "held_of_key": 1}, 1, 30.0, (0, 61)),
-    ]
-    with all_faults() as about:
-        for limits, own, seconds, bounds in cases:
-            with about((limits, own, seconds, bounds)):
-                pace = PaceFacts(starts=[6e9], run_seconds=seconds)
-                found = asking.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
-                expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
-                assert found == expected
+@each_of(
+    ({"tokens": 0.5, "token_every": 10.0}, 0, None, (5, 6)),
+    ({"tokens": 0.5, "token_every": 10.0}, 3, None, (35, 36)),
+    ({"tokens": 4.0, "token_every": 10.0}, 3, None, (0, 1)),
+    ({"running": 2, "held": 2}, 0, 30.0, (0, 31)),
+    ({"running": 2, "held": 2}, 4, 30.0, (0, 91)),
+    ({"running": 2, "held": 1}, 0, None, (0, 1)),
+    ({"running": 2, "held": 2}, 0, None, None),
+    ({"per_key": 1, "held_of_key": 1}, 1, 30.0, (0, 61)),
+)
+def test_a_limit_bounds_the_start(*, limits: Any, own: Any, seconds: Any, bounds: Any) -> None:
+    pace = PaceFacts(starts=[6e9], run_seconds=seconds)
+    found = asking.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
+    expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
+    assert found == expected
 
 
 def test_an_end_that_is_known_comes_on_top() -> None:
@@ -593,10 +514,7 @@ def test_an_end_that_is_known_comes_on_top() -> None:
 # ------------------------------------------------------------------------------------------------- command, page, tag
 
 
-def ran(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("pulse_explain", *arguments, stdout=out)
-    return out.getvalue()
+ran = partial(run, "pulse_explain")
 
 
 def test_the_command_says_it_in_lines_and_as_json() -> None:
@@ -630,9 +548,7 @@ def hostile() -> Job:
 
 
 def page_of(client: Client, job: Job) -> str:
-    page = client.get(f"/admin/pulse_django/job/{job.pk}/change/")
-    assert page.status_code == 200
-    return str(page.content.decode())
+    return text(client, f"/admin/pulse_django/job/{job.pk}/change/")
 
 
 def test_hostile_names_are_text_on_the_page_and_on_a_terminal() -> None:
@@ -644,16 +560,23 @@ def test_hostile_names_are_text_on_the_page_and_on_a_terminal() -> None:
     assert "\u202e" not in ran(str(job.pk))
 
 
-def test_the_page_of_a_waiting_job_says_why_to_who_may_view_it() -> None:
-    assert "The limit stripe is paused until" in page_of(staff("pulse_view_jobs"), _closed())
+def test_the_page_of_a_waiting_job_says_why_in_the_language_of_its_reader_who_may_view_it() -> None:
+    live_worker()
+    client, job = staff("pulse_view_jobs"), _closed()
+    assert "The limit stripe is paused until" in page_of(client, job)
+    with override_settings(LANGUAGE_CODE="de"):
+        page = page_of(client, job)
+    assert "Warum der Job nicht läuft" in page
+    assert "Das Limit stripe ist pausiert bis" in page
+    kept: Explanation = explain(make_job(next_run_at=now(SOON)).pk)
+    assert kept.reasons[0].sentence.startswith("It is not due before")
+    with translation.override("de"):
+        assert kept.reasons[0].sentence.startswith("Nicht fällig vor")
 
 
-def test_the_page_of_another_job_does_not(admin_client: Client) -> None:
-    cases = [one for one in Status if one not in (*CLAIMABLE, Status.WAITING)]
-    with all_faults() as about:
-        for status in cases:
-            with about(status), undone():
-                assert "pulse-why" not in page_of(admin_client, make_job(status))
+@each_of(*[one for one in Status if one not in (*CLAIMABLE, Status.WAITING)], around=undone)
+def test_the_page_of_another_job_does_not(admin_client: Client, *, status: Any) -> None:
+    assert "pulse-why" not in page_of(admin_client, make_job(status))
 
 
 def test_the_page_opens_if_nothing_can_be_found_out(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -663,22 +586,6 @@ def test_the_page_opens_if_nothing_can_be_found_out(admin_client: Client, monkey
     page = page_of(admin_client, job)
     assert "The reason could not be determined." in page
     assert "statement timeout" in page
-
-
-@override_settings(LANGUAGE_CODE="de")
-def test_the_page_says_it_in_german(admin_client: Client) -> None:
-    live_worker()
-    page = page_of(admin_client, _closed())
-    assert "Warum der Job nicht läuft" in page
-    assert "Das Limit stripe ist pausiert bis" in page
-
-
-def test_an_explanation_that_is_kept_speaks_the_language_of_its_reader() -> None:
-    live_worker()
-    found: Explanation = explain(make_job(next_run_at=now(SOON)).pk)
-    assert found.reasons[0].sentence.startswith("It is not due before")
-    with translation.override("de"):
-        assert found.reasons[0].sentence.startswith("Nicht fällig vor")
 
 
 def shown(job: object) -> str:
@@ -696,7 +603,3 @@ def test_a_template_shows_the_place_of_a_waiting_job_and_nothing_of_others() -> 
     assert shown(987654) == ""
     sql("UPDATE pulse_django_worker SET in_flight = slots")
     assert shown(job) == "Jobs before it: 1"
-
-
-def test_it_is_part_of_the_package() -> None:
-    assert pulse_django.explain is explain

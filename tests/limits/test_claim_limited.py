@@ -20,7 +20,7 @@ from pulse_django.queue.words.leases import Identity
 from tests.citus import is_on_citus, statements_of_citus
 from tests.database import empty_tables
 from tests.factories import lease_of
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -59,35 +59,15 @@ def wait_in_bucket(time: str) -> None:
     )
 
 
-def test_a_limit_counts_leases() -> None:
-    declare(max_running=3)
-    lane = enqueue()
-    assert claim(lane) == 3
-    assert claim(lane) == 0
-    job = Job.objects.running().first()
-    assert job is not None
-    Job.objects.release([lease_of(job)])
-    assert claim(lane) == 1
-
-
-def test_a_limit_of_each_key() -> None:
+def test_a_limit_of_each_key_also_in_two_queues_and_within_one_of_all() -> None:
     declare(max_running_per_key=2)
-    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
-    assert claim(*lanes) == 6
+    lanes = [enqueue(key="a"), enqueue(key="b"), enqueue(key="a", queue="other")]
+    assert claim(*lanes) == 4
     assert claim(*lanes) == 0
-
-
-def test_a_limit_of_each_key_within_one_of_all() -> None:
-    declare(max_running_per_key=2, max_running=5)
-    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
-    assert claim(*lanes) == 5
-    assert sorted(Job.objects.running().values_list("lane_key").distinct().count() for _ in "1") == [3]
-
-
-def test_a_key_in_two_queues_is_granted_once() -> None:
-    declare(max_running_per_key=2)
-    lanes = [enqueue(key="a"), enqueue(key="a", queue="other")]
-    assert claim(*lanes) == 2
+    declare("mail", max_running_per_key=2, max_running=5)
+    lanes = [enqueue(limiter="mail", key=key) for key in ("a", "b", "c")]
+    assert claim(*lanes, limiter="mail") == 5
+    assert Job.objects.running().filter(lane_key__startswith="mail").values("lane_key").distinct().count() == 3
 
 
 def test_a_rate_allows_its_burst_and_then_the_rest() -> None:
@@ -213,22 +193,19 @@ def refusal(*lanes: Lane, limiter: str = "stripe", queue: str | None = None) -> 
 class TestRefusals:
     """A claim that brought nothing says which limit stood in the way, and why."""
 
-    def test_full_and_used_up(self) -> None:
-        cases = [
-            ({"max_running": 1}, "full"),
-            ({"max_running_per_key": 1}, "full"),
-            ({"rate": Rate(1, per=MINUTE)}, "rate"),
-            ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
-            ({"max_running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
-        ]
-        with all_faults() as about:
-            for numbers, reason in cases:
-                with about((numbers, reason)):
-                    empty_tables()
-                    declare(**numbers)
-                    lane = enqueue(key="a")
-                    assert refusal(lane) is None
-                    assert refusal(lane) == ("stripe", reason)
+    @each_of(
+        ({"max_running": 1}, "full"),
+        ({"max_running_per_key": 1}, "full"),
+        ({"rate": Rate(1, per=MINUTE)}, "rate"),
+        ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
+        ({"max_running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
+    )
+    def test_full_and_used_up(self, *, numbers: Any, reason: Any) -> None:
+        empty_tables()
+        declare(**numbers)
+        lane = enqueue(key="a")
+        assert refusal(lane) is None
+        assert refusal(lane) == ("stripe", reason)
 
     def test_a_pause_comes_first(self) -> None:
         declare(max_running=1)
@@ -254,25 +231,22 @@ class TestRefusals:
         assert refusal(lane, queue="default") is None
         assert refusal(lane, queue="default") == (whole, "full")
 
-    def test_another_claimer_has_the_lock(self, rival: Rival) -> None:
-        cases = {"name": {"max_running": 5}, "key": {"max_running_per_key": 5}}
-        with all_faults() as about:
-            for case, numbers in cases.items():
-                with about(case):
-                    empty_tables()
-                    declare(**numbers)
-                    lane = enqueue(key="a")
-                    scope = "stripe" if "max_running" in numbers else lane.key
-                    rival.begin()  # the lock is where the limiter is
-                    rival.run(
-                        sql,
-                        "SELECT pg_advisory_xact_lock(%s, hashtext(%s)) FROM pulse_django_limiter",
-                        LOCK_CLASS,
-                        scope,
-                    )
-                    assert refusal(lane) == ("stripe", "contended")
-                    rival.rollback()
-                    assert refusal(lane) is None
+    @each_of(*{"name": {"max_running": 5}, "key": {"max_running_per_key": 5}}.items())
+    def test_another_claimer_has_the_lock(self, rival: Rival, *, case: Any, numbers: Any) -> None:
+        empty_tables()
+        declare(**numbers)
+        lane = enqueue(key="a")
+        scope = "stripe" if "max_running" in numbers else lane.key
+        rival.begin()  # the lock is where the limiter is
+        rival.run(
+            sql,
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s)) FROM pulse_django_limiter",
+            LOCK_CLASS,
+            scope,
+        )
+        assert refusal(lane) == ("stripe", "contended")
+        rival.rollback()
+        assert refusal(lane) is None
 
 
 def test_people_override_field_by_field_and_for_a_time() -> None:
@@ -286,8 +260,16 @@ def test_people_override_field_by_field_and_for_a_time() -> None:
     assert claim(*lanes) == 2
 
 
-def test_a_limiter_without_a_row_has_no_limit() -> None:
-    assert claim(enqueue()) == 10
+def test_a_limit_counts_leases_and_without_a_row_there_is_none() -> None:
+    lane = enqueue()
+    declare(max_running=3)
+    assert claim(lane) == 3
+    assert claim(lane) == 0
+    job = Job.objects.running().first()
+    assert job is not None
+    Job.objects.release([lease_of(job)])
+    assert claim(lane) == 1
+    assert claim(enqueue(limiter="without a row"), limiter="without a row") == 10
 
 
 def test_lane_keys_say_what_they_were_made_of() -> None:
@@ -296,20 +278,17 @@ def test_lane_keys_say_what_they_were_made_of() -> None:
         assert (limiter_of(made), key_of(made)) == (limiter, key)
 
 
-def test_slots_go_to_who_holds_fewest() -> None:
-    cases = [
-        ((0, 0, 0), 3, (1, 1, 1)),
-        ((0, 0, 0), 4, (2, 1, 1)),
-        ((5, 0, 1), 3, (0, 2, 1)),
-        ((9, 9, 9), 1, (1, 0, 0)),
-        ((2, 0, 0), 0, (0, 0, 0)),
-    ]
-    with all_faults() as about:
-        for held, limit, takes in cases:
-            with about((held, limit, takes)):
-                lanes = [Lane("q", 0, key) for key in "abc"]
-                dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
-                assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
+@each_of(
+    ((0, 0, 0), 3, (1, 1, 1)),
+    ((0, 0, 0), 4, (2, 1, 1)),
+    ((5, 0, 1), 3, (0, 2, 1)),
+    ((9, 9, 9), 1, (1, 0, 0)),
+    ((2, 0, 0), 0, (0, 0, 0)),
+)
+def test_slots_go_to_who_holds_fewest(*, held: Any, limit: Any, takes: Any) -> None:
+    lanes = [Lane("q", 0, key) for key in "abc"]
+    dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
+    assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
 
 
 def test_weights_divide_what_is_held() -> None:
@@ -337,25 +316,17 @@ class TestLimitsOfQueues:
     def declare(self, **numbers: object) -> None:
         Limiter.objects.declare_new("project", {limiter_of_queue("mail"): Limit(**numbers).numbers()})  # type: ignore[arg-type]
 
-    def test_it_counts_all_leases_of_the_queue(self) -> None:
-        self.declare(max_running=5)
+    def test_it_counts_all_leases_of_the_queue_and_none_elsewhere(self) -> None:
         declare(max_running=3)
-        own = enqueue(queue="mail")
+        own, elsewhere = enqueue(queue="mail"), enqueue()
+        assert self.in_queue(own, limiter="stripe", limit=1) == 1, "without numbers of its own that of the task holds"
+        self.declare(max_running=5)
+        assert claim(elsewhere, limit=1) == 1
         bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
-        assert self.in_queue(own, limiter="stripe") == 3
-        assert self.in_queue(bare) == 2
+        assert self.in_queue(own, limiter="stripe") == 1
+        assert self.in_queue(bare) == 3
         assert self.in_queue(bare) == 0
         assert self.in_queue(own, limiter="stripe") == 0
-
-    def test_its_jobs_elsewhere_are_not_counted(self) -> None:
-        self.declare(max_running=2)
-        assert claim(enqueue()) == 10
-        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
-        assert self.in_queue(bare) == 2
-
-    def test_without_numbers_of_its_own_the_limit_of_the_task_holds(self) -> None:
-        declare(max_running=3)
-        assert self.in_queue(enqueue(queue="mail"), limiter="stripe") == 3
 
     def test_its_rate_is_spent_by_all(self) -> None:
         self.declare(rate=Rate(10, per=MINUTE, burst=4))
@@ -389,30 +360,29 @@ class TestLimitsOfQueues:
         assert again.marks == answer.marks
 
 
-def test_a_job_that_moves_has_the_limit_of_its_new_queue(settings: Any) -> None:
-    cases = [
-        ("", (), ""),
-        ("", ("mail",), "queue=mail"),
-        (":abcdk", ("mail",), "queue=mail:abcdk"),
-        ("queue=default", (), ""),
-        ("queue=default", ("mail",), "queue=mail"),
-        ("queue=default:abcdk", (), ":abcdk"),
-        ("queue=default:abcdk", ("mail",), "queue=mail:abcdk"),
-        ("stripe", ("mail",), "stripe"),
-        ("stripe:abcdk", (), "stripe:abcdk"),
-    ]
-    with all_faults() as about:
-        for before, limited, after in cases:
-            with about((before, limited, after)):
-                empty_tables()
-                settings.PULSE = {"QUEUE_LIMITS": {queue: {"max_running": 1} for queue in limited}}
-                job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
-                assert Job.objects.move([job.id], priority=3).changed
-                assert Job.objects.get().lane_key == before
-                assert Job.objects.move([job.id], queue="mail").changed
-                moved = Job.objects.get()
-                assert moved.lane_key == after
-                assert moved.ready == (before == after)
-                Job.objects.promote()
-                [lane] = [one.lane for one in Job.objects.waiting()]
-                assert lane == Lane("mail", 3, after)
+@each_of(
+    ("", (), ""),
+    ("", ("mail",), "queue=mail"),
+    (":abcdk", ("mail",), "queue=mail:abcdk"),
+    ("queue=default", (), ""),
+    ("queue=default", ("mail",), "queue=mail"),
+    ("queue=default:abcdk", (), ":abcdk"),
+    ("queue=default:abcdk", ("mail",), "queue=mail:abcdk"),
+    ("stripe", ("mail",), "stripe"),
+    ("stripe:abcdk", (), "stripe:abcdk"),
+)
+def test_a_job_that_moves_has_the_limit_of_its_new_queue(
+    settings: Any, *, before: Any, limited: Any, after: Any
+) -> None:
+    empty_tables()
+    settings.PULSE = {"QUEUE_LIMITS": {queue: {"max_running": 1} for queue in limited}}
+    job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
+    assert Job.objects.move([job.id], priority=3).changed
+    assert Job.objects.get().lane_key == before
+    assert Job.objects.move([job.id], queue="mail").changed
+    moved = Job.objects.get()
+    assert moved.lane_key == after
+    assert moved.ready == (before == after)
+    Job.objects.promote()
+    [lane] = [one.lane for one in Job.objects.waiting()]
+    assert lane == Lane("mail", 3, after)

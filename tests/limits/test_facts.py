@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from pulse_django.limits.facts import limits
 from pulse_django.limits.rules import Limit, Rate, in_words, override_of
@@ -18,7 +18,8 @@ from pulse_django.queue.words.lane_keys import lane_key
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
+from tests.operations.steps import run as done
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -40,22 +41,7 @@ def start(*lanes: Lane, limit: int = 9, limiter: str = "stripe") -> None:
     assert Job.objects.claim_limited(Identity("me"), limiter, lanes, dict.fromkeys(lanes, limit), limit=limit).claims
 
 
-def run(*args: str, **options: Any) -> str:
-    return done("pulse_limits", *args, **options)
-
-
-def done(command: str, *args: str, **options: Any) -> str:
-    out = StringIO()
-    call_command(command, *args, stdout=out, **options)
-    return out.getvalue()
-
-
-def pause(*args: str) -> str:
-    return done("pulse_pause", *args)
-
-
-def resume(*args: str) -> str:
-    return done("pulse_resume", *args)
+run = partial(done, "pulse_limits")
 
 
 class TestFacts:
@@ -132,19 +118,21 @@ class TestCommand:
 
     def test_pause_and_resume(self) -> None:
         declare(max_running=5)
-        assert "stripe: paused" in pause("--limit", "stripe", "--for", "10m", "--reason", "maintenance")
+        assert "stripe: paused" in done("pulse_pause", "--limit", "stripe", "--for", "10m", "--reason", "maintenance")
         with pytest.raises(CommandError, match="paused for longer"):
-            pause("--limit", "stripe", "--for", "1m")
+            done("pulse_pause", "--limit", "stripe", "--for", "1m")
         assert "maintenance" in run("show", "stripe")
-        assert resume("--limit", "stripe") == "stripe: open, allows 5 running\n"
+        assert done("pulse_resume", "--limit", "stripe") == "stripe: open, allows 5 running\n"
 
     def test_pause_and_resume_a_key(self) -> None:
         declare(max_running_per_key=5)
         seven = ("--limit", "stripe", "--key", "7")
-        assert "key 7 of stripe: paused until" in pause(*seven, "--for", "1h")
+        assert "key 7 of stripe: paused until" in done("pulse_pause", *seven, "--for", "1h")
         with pytest.raises(CommandError, match="paused for longer"):
-            pause(*seven, "--for", "1m")
-        assert "share acme: paused until it is resumed by" in pause("--fair-key", "acme", "--reason", "owes us")
+            done("pulse_pause", *seven, "--for", "1m")
+        assert "share acme: paused until it is resumed by" in done(
+            "pulse_pause", "--fair-key", "acme", "--reason", "owes us"
+        )
         assert "share acme" not in run("show", "stripe")
         assert "key 7" in run("show", "stripe")
         paused = json.loads(run("list", "--json"))["paused_keys"]
@@ -152,44 +140,38 @@ class TestCommand:
             ("", "acme", "owes us"),
             ("stripe", "7", ""),
         ]
-        assert resume(*seven) == "7: resumed\n"
+        assert done("pulse_resume", *seven) == "7: resumed\n"
         with pytest.raises(CommandError, match="not paused"):
-            resume(*seven)
+            done("pulse_resume", *seven)
 
-    def test_what_cannot_be_paused(self) -> None:
-        cases = [
-            ("--limit", "task=x", "--key", "7"),
-            ("--limit", "stripe"),
-            ("--limit", "strange", "--for", "1m"),
-            ("--key", "7"),
-            ("--limit", "stripe", "--key", "7", "--fair-key", "7"),
-            ("--limit", "stripe", "--queue", "mail", "--for", "1m"),
-            ("--fair-key", "7", "--task", "x", "--force"),
-        ]
-        with all_faults() as about:
-            for args in cases:
-                with about(args):
-                    empty_tables()
-                    declare(max_running=5)
-                    with pytest.raises(CommandError):
-                        pause(*args)
+    @each_of(
+        ("--limit", "task=x", "--key", "7"),
+        ("--limit", "stripe"),
+        ("--limit", "strange", "--for", "1m"),
+        ("--key", "7"),
+        ("--limit", "stripe", "--key", "7", "--fair-key", "7"),
+        ("--limit", "stripe", "--queue", "mail", "--for", "1m"),
+        ("--fair-key", "7", "--task", "x", "--force"),
+    )
+    def test_what_cannot_be_paused(self, *, args: Any) -> None:
+        empty_tables()
+        declare(max_running=5)
+        with pytest.raises(CommandError):
+            done("pulse_pause", *args)
 
-    def test_what_it_refuses(self) -> None:
-        cases = [
-            ("show",),
-            ("show", "strange"),
-            ("set", "stripe"),
-            ("set", "stripe", "--max-running", "0"),
-            ("set", "stripe", "--rate", "100"),
-            ("set", "stripe", "--rate", "0/1m"),
-        ]
-        with all_faults() as about:
-            for args in cases:
-                with about(args):
-                    empty_tables()
-                    declare(max_running=5)
-                    with pytest.raises(CommandError):
-                        run(*args)
+    @each_of(
+        ("show",),
+        ("show", "strange"),
+        ("set", "stripe"),
+        ("set", "stripe", "--max-running", "0"),
+        ("set", "stripe", "--rate", "100"),
+        ("set", "stripe", "--rate", "0/1m"),
+    )
+    def test_what_it_refuses(self, *, args: Any) -> None:
+        empty_tables()
+        declare(max_running=5)
+        with pytest.raises(CommandError):
+            run(*args)
 
     def test_keys_cannot_move_the_cursor(self) -> None:
         declare(max_running_per_key=5)

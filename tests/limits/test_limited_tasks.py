@@ -27,8 +27,7 @@ from pulse_django.run.execute import perform
 from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -128,42 +127,33 @@ def lane_key_of(result: Any) -> str:
 
 
 class TestLaneKeys:
-    def test_a_limit_and_a_key(self) -> None:
-        found = lane_key_of(limited.enqueue("anna"))
-        assert (limiter_of(found), key_of(found)) == ("tests.api", "anna")
-
-    def test_a_limit_of_a_task_without_a_key(self) -> None:
-        assert lane_key_of(own.enqueue()) == "tests.own_limit"
-
-    def test_a_share_of_several_parameters_with_a_default(self) -> None:
-        found = lane_key_of(shared.enqueue(3))
-        assert (limiter_of(found), key_of(found)) == ("", '[3,"eu"]')
-
-    def test_a_function_of_the_arguments(self) -> None:
-        assert key_of(lane_key_of(counted.enqueue({"customer": 7}))) == "7"
-
-    def test_a_key_of_none_is_a_key_of_its_own(self) -> None:
-        assert key_of(lane_key_of(limited.enqueue(None))) == "null"
-        assert key_of(lane_key_of(limited.enqueue("null"))) == "null"
+    def test_a_key_is_made_of_what_the_task_names(self) -> None:
+        cases: list[tuple[Any, str, str | None]] = [
+            (limited.prepare("anna"), "tests.api", "anna"),
+            (own.prepare(), "tests.own_limit", None),
+            (shared.prepare(3), "", '[3,"eu"]'),  # several parameters, one of them with its default
+            (counted.prepare({"customer": 7}), "tests.counted", "7"),  # a function of the arguments
+            (limited.prepare(None), "tests.api", "null"),  # a key of its own
+            (limited.prepare("null"), "tests.api", "null"),
+        ]
+        with all_faults() as about:
+            for call, limiter, key in cases:
+                with about((limiter, key)):
+                    found = lane_key_of(call.enqueue())
+                    assert (limiter_of(found), key_of(found)) == (limiter, key)
 
     def test_a_masked_key_is_a_hash(self) -> None:
         found = key_of(lane_key_of(sensitive.enqueue("anna"))) or ""
         assert "anna" not in found
         assert found == key_of(lane_key_of(sensitive.enqueue("anna")))
 
-    def test_a_long_key_is_a_hash(self) -> None:
-        found = lane_key_of(limited.enqueue("a" * 5_000))
-        assert len(found) <= MAX_LANE_KEY
-
-    def test_any_text_can_be_a_key(self) -> None:
+    def test_any_text_can_be_a_key_but_one_with_a_nul(self) -> None:
         with all_faults() as about:
-            for key in ["", ":", "a:b", "ä\n", "☃" * 90, "'; DROP TABLE x"]:
+            for key in ["", ":", "a:b", "ä\n", "☃" * 90, "'; DROP TABLE x", "a" * 5_000]:
                 with about(repr(key)):
                     found = lane_key_of(limited.enqueue(key))
                     assert limiter_of(found) == "tests.api"
                     assert len(found) <= MAX_LANE_KEY
-
-    def test_but_one_with_a_nul(self) -> None:
         with pytest.raises(InvalidJob):
             limited.enqueue("\x00")
 
@@ -189,17 +179,14 @@ class TestLaneKeys:
 
 
 class TestAmending:
-    def test_another_key_is_another_lane(self) -> None:
+    def test_another_key_is_another_lane_and_the_same_stays_ready(self) -> None:
         job_id = int(limited.enqueue("anna").id)
+        assert amend(job_id, kwargs={"how": "value"})
+        assert Job.objects.get(pk=job_id).ready
         assert amend(job_id, args=["bert"])
         assert key_of(Job.objects.get(pk=job_id).lane_key) == "bert"
         assert not Job.objects.get(pk=job_id).ready
         assert Job.objects.promote() == ["default"]
-
-    def test_the_same_key_stays_ready(self) -> None:
-        job_id = int(limited.enqueue("anna").id)
-        assert amend(job_id, kwargs={"how": "value"})
-        assert Job.objects.get(pk=job_id).ready
 
     def test_an_error_of_the_function_names_the_option(self) -> None:
         job_id = int(counted.enqueue({"customer": 7}).id)
@@ -239,11 +226,10 @@ MEAN_NOTHING: list[Callable[[], object]] = [
 
 
 class TestRefusals:
-    def test_options_that_do_not_fit(self) -> None:
-        with all_faults() as about:
-            for options, says in UNFITTING:
-                with about(says), pytest.raises((InvalidTask, TypeError), match=says):
-                    task(**options)(shared.func)
+    @each_of(*UNFITTING)
+    def test_options_that_do_not_fit(self, *, options: Any, says: Any) -> None:
+        with pytest.raises((InvalidTask, TypeError), match=says):
+            task(**options)(shared.func)
 
     def test_numbers_that_mean_nothing(self) -> None:
         with all_faults() as about:
@@ -316,13 +302,11 @@ class TestClosing:
         assert not Limiter.objects.exists()
 
     @pytest.mark.parametrize("name", [None, "elsewhere"])
-    def test_a_handler_can_hold_a_limit_and_go_on(self, name: str | None) -> None:
+    def test_a_handler_can_hold_a_limit_and_go_on_and_needs_a_name_if_the_task_has_none(self, name: str | None) -> None:
         holds.enqueue(name)
         [ran] = drain()
         assert ran.status == Status.COMPLETED
         assert self.paused(name or "tests.api") == "maintenance"
-
-    def test_hold_needs_a_name_if_the_task_has_no_limit(self) -> None:
         job_id = holds_nothing.enqueue().id
         drain(failures="keep")
         assert "pause_limit() needs the name of a limit" in Job.objects.get(pk=job_id).last_error
@@ -359,13 +343,11 @@ class TestPausingAKey:
         assert not Limiter.objects.exclude(paused_until=None).exists()
         assert Job.objects.get(pk=job_id).refunds == 1
 
-    def test_a_hold_of_the_key_lets_the_run_go_on(self) -> None:
+    def test_a_hold_of_the_key_lets_the_run_go_on_and_needs_a_key(self) -> None:
         holds_key.enqueue("anna")
         [ran] = drain()
         assert ran.status == Status.COMPLETED
         assert self.paused() == [("anna", "maintenance")]
-
-    def test_a_hold_needs_a_key(self) -> None:
         job_id = holds_no_key.enqueue().id
         drain(failures="keep")
         assert "this job has none" in Job.objects.get(pk=job_id).last_error
@@ -379,11 +361,9 @@ class TestPausingAKey:
         assert Pause.objects.resume(lane_key=key)
         assert not Pause.objects.resume(lane_key=key)
 
-    def test_a_limit_without_a_key_is_closed_instead(self) -> None:
+    def test_what_has_ended_is_forgotten_and_a_limit_without_a_key_is_closed_instead(self) -> None:
         with pytest.raises(ValueError, match="pause the limit"):
             Pause.objects.pause(lane_key="tests.api")
-
-    def test_what_has_ended_is_forgotten(self) -> None:
         Pause.objects.pause(lane_key=lane_key("", "anna"))
         Pause.objects.pause(lane_key=lane_key("", "bert"), duration=timedelta())
         assert Pause.objects.forget_ended() == [("", "", lane_key("", "bert"))]
@@ -430,8 +410,3 @@ class TestRetryAfter:
         headers["Retry-After"] = "9"
         error = urllib.error.HTTPError("https://example.com", 429, "Too Many", headers, None)
         assert read_retry_after(error) == timedelta(seconds=9)
-
-
-def test_a_job_made_by_hand_has_no_lane_key() -> None:
-    job = make_job()
-    assert (job.lane_key, job.ready) == ("", True)

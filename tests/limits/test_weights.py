@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pulse_django.health.explanation import explain
@@ -14,7 +16,7 @@ from pulse_django.queue.words.lane_keys import lane_key
 from pulse_django.queue.words.lanes import Lane
 from pulse_django.queue.words.leases import Identity
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.limits.test_claim_limited import MINUTE, declare
 from tests.queue.steps import sql
 
@@ -63,24 +65,18 @@ PLAIN = [
 ]
 
 
-def test_a_claim_brings_no_more_than_its_worker_has_slots_for() -> None:
-    with all_faults() as about:
-        for weights, limit, slots, claimed, is_left in PLAIN:
-            with about((weights, limit, slots, claimed, is_left)):
-                empty_tables()
-                enqueue(*weights)
-                assert claim(limit, Slots(*slots)) == (claimed, is_left)
-
-
-def test_a_claim_that_deals_no_slots_grants_the_same() -> None:
-    with all_faults() as about:
-        for weights, limit, slots, claimed, is_left in PLAIN:
-            with about((weights, limit, slots, claimed, is_left)):
-                empty_tables()
-                enqueue(*weights)
-                found = Job.objects.claim(ME, limit=limit, slots=Slots(*slots))
-                assert [one.options.weight for one in found] == claimed
-                assert not found.is_left, "it does not ask"
+@each_of(*PLAIN)
+def test_a_claim_brings_no_more_than_its_worker_has_slots_for(
+    *, weights: Any, limit: Any, slots: Any, claimed: Any, is_left: Any
+) -> None:
+    empty_tables()
+    enqueue(*weights)
+    assert claim(limit, Slots(*slots)) == (claimed, is_left)
+    empty_tables()
+    enqueue(*weights)
+    found = Job.objects.claim(ME, limit=limit, slots=Slots(*slots))
+    assert [one.options.weight for one in found] == claimed, "a claim that deals no slots"
+    assert not found.is_left, "it does not ask"
 
 
 def test_lighter_jobs_of_other_queues_do_not_take_the_place_of_a_heavy_one() -> None:
@@ -100,28 +96,24 @@ def test_claims_of_single_jobs_ask_for_no_slots() -> None:
 
 
 # The weights in line; what is claimed at first and after one of these has ended, under a limit of 10.
-def test_a_limit_counts_weights() -> None:
-    cases = [
-        ([4, 4, 4, 1], [4, 4], [4]),
-        ([3, 3, 3, 3, 1], [3, 3, 3], [3]),
-        ([10, 1], [10], [1]),
-        ([5, 6, 1], [5], [6, 1]),
-    ]
-    with all_faults() as about:
-        for weights, first, then in cases:
-            with about((weights, first, then)):
-                empty_tables()
-                declare(max_running=10)
-                lane = enqueue(*weights, limiter="stripe")
-                assert claim_limited(lane) == first
-                assert claim_limited(lane) == [], "nothing lighter takes the room that the next one needs"
-                sql(
-                    "UPDATE pulse_django_job_hot SET lease_until = statement_timestamp() - interval '1 s'"
-                    " WHERE id = %s",
-                    _first(),
-                )
-                Job.objects.reap()
-                assert claim_limited(lane)[: len(then)] == then
+@each_of(
+    ([4, 4, 4, 1], [4, 4], [4]),
+    ([3, 3, 3, 3, 1], [3, 3, 3], [3]),
+    ([10, 1], [10], [1]),
+    ([5, 6, 1], [5], [6, 1]),
+)
+def test_a_limit_counts_weights(*, weights: Any, first: Any, then: Any) -> None:
+    empty_tables()
+    declare(max_running=10)
+    lane = enqueue(*weights, limiter="stripe")
+    assert claim_limited(lane) == first
+    assert claim_limited(lane) == [], "nothing lighter takes the room that the next one needs"
+    sql(
+        "UPDATE pulse_django_job_hot SET lease_until = statement_timestamp() - interval '1 s' WHERE id = %s",
+        _first(),
+    )
+    Job.objects.reap()
+    assert claim_limited(lane)[: len(then)] == then
 
 
 def _first() -> int:

@@ -27,7 +27,7 @@ from pulse_django.run.run import Run
 from pulse_django.tasks import task
 from pulse_django.worker.lanes import GATHER_FOR
 from tests.crash.workers import Workers, wait_for, wait_until
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.limits import handlers as limited_handlers
 from tests.limits.handlers import MODULES
 from tests.queue.steps import sql
@@ -84,15 +84,14 @@ def declare_rate(name: str) -> None:
     Limiter.objects.declare_new("project", {name: Limit(name, rate=rate).numbers()})
 
 
-def test_a_run_takes_as_many_slots_as_it_weighs(stepped: Stepped) -> None:
+def test_a_run_takes_as_many_slots_as_it_weighs_and_all_if_it_is_heavier(stepped: Stepped) -> None:
     enqueue(3, 3, 3)
     assert stepped.claim() == [3, 3]
     assert stepped.in_flight.free_slots == 2
     stepped.end(weight=3)
     assert stepped.claim() == [3, 3]
-
-
-def test_a_run_that_is_heavier_than_its_worker_takes_all_slots(stepped: Stepped) -> None:
+    for _ in range(2):
+        stepped.end(weight=3)
     enqueue(100, 1)
     assert stepped.claim() == [100]
     assert (stepped.in_flight.free_slots, stepped.in_flight.room()) == (0, 0)
@@ -316,20 +315,17 @@ def test_a_paused_queue_does_not_close_a_limit_for_others(stepped: Stepped) -> N
     assert [run.claim.queue for run in stepped.begun] == ["open", "open"]
 
 
-def test_a_limit_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -> None:
-    limited_handlers.heavy.using(weight=3).enqueue(0.0)
-    limited_handlers.heavy.using(weight=3).enqueue(0.0)
+def test_a_limit_that_is_full_keeps_no_slots_and_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -> None:
+    for _ in range(2):
+        limited_handlers.heavy.using(weight=3).enqueue(0.0)
     assert stepped.claim() == [3]
     assert stepped.claimer.keyed._closed
-    stepped.end(weight=3)
-    assert stepped.claim() == [3]
-
-
-def test_a_limit_that_is_full_keeps_no_slots(stepped: Stepped) -> None:
-    limited_handlers.heavy.using(weight=3).enqueue(0.0)
-    limited_handlers.heavy.using(weight=3).enqueue(0.0)
     enqueue(*[1] * 10, queue="other")
     assert sorted(stepped.claim()) == [1, 1, 1, 1, 1, 3]
+    stepped.end(weight=3)
+    for _ in range(3):
+        stepped.end()
+    assert stepped.claim().count(3) == 1
 
 
 def test_runs_of_real_workers_take_their_slots(workers: Workers) -> None:
@@ -362,8 +358,7 @@ def test_a_weight_beyond_the_limit_of_the_queue_is_refused_at_enqueue(settings: 
         lane_key_of_call(plain.using(weight=4), [], {})
 
 
-def test_what_is_no_weight_is_refused() -> None:
-    with all_faults() as about:
-        for weight in [0, -1, 1_001, 1.5, True, "2"]:
-            with about(weight), pytest.raises(InvalidTask, match="weight"):
-                plain.using(weight=weight)
+@each_of(0, -1, 1_001, 1.5, True, "2")
+def test_what_is_no_weight_is_refused(*, weight: Any) -> None:
+    with pytest.raises(InvalidTask, match="weight"):
+        plain.using(weight=weight)

@@ -13,7 +13,7 @@ import yaml
 
 from pulse_django.metrics.vital_signs import ALL, THE_EIGHT
 from pulse_django.queue.words.counters import SignKind, VitalSign
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 MONITORING = Path(__file__).parent.parent.parent / "docs/monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
@@ -167,37 +167,31 @@ class TestTheDashboard:
     def test_no_sign_is_missing(self) -> None:
         assert {sign for panel in PANELS for target in panel["targets"] for sign in shown(target["expr"])} == set(ALL)
 
-    def test_a_panel_says_what_it_shows(self) -> None:
-        with all_faults() as about:
-            for panel in PANELS:
-                with about(panel["title"]):
-                    assert panel["title"]
-                    signs = {sign for target in panel["targets"] for sign in shown(target["expr"])}
-                    for sign in signs:
-                        assert sign.means in panel["description"]
-                        assert sign.to_do in panel["description"]
-                    unit = panel["fieldConfig"]["defaults"]["unit"]
-                    in_seconds = {sign.unit == "seconds" for sign in signs} == {True}
-                    assert unit == "s" if in_seconds else unit in ("short", "percentunit")
-                    assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    @each_of(*PANELS)
+    def test_a_panel_says_what_it_shows(self, *, panel: Any) -> None:
+        assert panel["title"]
+        signs = {sign for target in panel["targets"] for sign in shown(target["expr"])}
+        for sign in signs:
+            assert sign.means in panel["description"]
+            assert sign.to_do in panel["description"]
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        in_seconds = {sign.unit == "seconds" for sign in signs} == {True}
+        assert unit == "s" if in_seconds else unit in ("short", "percentunit")
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
 
-    def test_a_legend_names_labels_that_are_left(self) -> None:
-        with all_faults() as about:
-            for panel in PANELS:
-                with about(panel["title"]):
-                    for target in panel["targets"]:
-                        outermost = re.match(
-                            r"(?:60 \* |time\(\) - )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)",
-                            target["expr"],
-                        )
-                        left = set(outermost[1].split(", ")) - {"le"} if outermost else set()
-                        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == left
+    @each_of(*PANELS)
+    def test_a_legend_names_labels_that_are_left(self, *, panel: Any) -> None:
+        for target in panel["targets"]:
+            outermost = re.match(
+                r"(?:60 \* |time\(\) - )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)",
+                target["expr"],
+            )
+            left = set(outermost[1].split(", ")) - {"le"} if outermost else set()
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == left
 
-    def test_a_panel_has_what_grafana_reads_of_its_kind(self) -> None:
-        with all_faults() as about:
-            for panel in DASHBOARD["panels"]:
-                with about(panel["title"]):
-                    check_panel(panel)
+    @each_of(*DASHBOARD["panels"])
+    def test_a_panel_has_what_grafana_reads_of_its_kind(self, *, panel: Any) -> None:
+        check_panel(panel)
 
     def test_ids_are_unique_and_no_panel_covers_another(self) -> None:
         ids = [panel["id"] for panel in DASHBOARD["panels"]]
@@ -241,17 +235,15 @@ def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 class TestTheRules:
-    def test_a_rule_says_what_happened_and_what_to_do(self) -> None:
-        with all_faults() as about:
-            for rule in ALERTS:
-                with about(rule["alert"]):
-                    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-                    assert rule["labels"]["severity"] in ("critical", "warning")
-                    assert set(rule["annotations"]) == {"summary", "description", "to_do"}
-                    assert all(isinstance(text, str) and text for text in rule["annotations"].values())
-                    used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
-                    assert used <= labels_of(rule["expr"])
-                    assert re.fullmatch(r"\d+[ms]", rule.get("for", "0s"))
+    @each_of(*ALERTS)
+    def test_a_rule_says_what_happened_and_what_to_do(self, *, rule: Any) -> None:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert set(rule["annotations"]) == {"summary", "description", "to_do"}
+        assert all(isinstance(text, str) and text for text in rule["annotations"].values())
+        used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        assert used <= labels_of(rule["expr"])
+        assert re.fullmatch(r"\d+[ms]", rule.get("for", "0s"))
 
     def test_names_are_unique(self) -> None:
         names = [rule["alert"] for rule in ALERTS]

@@ -11,8 +11,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from pulse_django.models import Worker
-from pulse_django.queue.database.workers import Presence
-from tests.factories import make_job, now
+from tests.factories import make_job, now, presence
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +25,7 @@ def token(settings: Any) -> dict[str, str]:
 
 
 def test_a_fleet_that_is_well_is_200_and_one_that_is_not_503(token: dict[str, str]) -> None:
-    Worker.objects.note(
-        Presence(name="w", boot_id="b", host="h", pid=1, versions={}, queues=(), slots=1, in_flight=0, stuck_slots=0)
-    )
+    Worker.objects.note(presence(slots=1))
     answer = Client().get(URL, headers=token)
     assert (answer.status_code, answer.json()["is_well"]) == (200, True)
     make_job(next_run_at=now(timedelta(hours=-1)))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from pulse_django.models import Job, Minute, Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import Histogram
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
-from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults
+from tests.factories import AttemptFactory, make_job, now, presence
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -77,19 +77,13 @@ def bucket(seconds: float) -> str:
     return next(iter(histogram.to_json()))
 
 
-def test_the_server_and_we_choose_the_same_bucket(minute: datetime) -> None:
-    with all_faults() as about:
-        for seconds in [0.0, 0.0005, 0.001, 0.0011, 0.5, 1.0, 1.024, 4.096, 3_600.0]:
-            with about(seconds):
-                empty_tables()
-                job = make_job()
-                AttemptFactory(
-                    job=job, started_at=minute, finished_at=minute + timedelta(seconds=seconds), due_at=minute
-                )
-                Minute.objects.write(
-                    minute + timedelta(seconds=seconds) - timedelta(seconds=seconds % 60), is_latest=False
-                )
-                assert list(Minute.objects.get().signs["run_seconds"]["tests.add"]["buckets"]) == [bucket(seconds)]
+@each_of(0.0, 0.0005, 0.001, 0.0011, 0.5, 1.0, 1.024, 4.096, 3_600.0)
+def test_the_server_and_we_choose_the_same_bucket(minute: datetime, *, seconds: Any) -> None:
+    empty_tables()
+    job = make_job()
+    AttemptFactory(job=job, started_at=minute, finished_at=minute + timedelta(seconds=seconds), due_at=minute)
+    Minute.objects.write(minute + timedelta(seconds=seconds) - timedelta(seconds=seconds % 60), is_latest=False)
+    assert list(Minute.objects.get().signs["run_seconds"]["tests.add"]["buckets"]) == [bucket(seconds)]
 
 
 def test_of_a_lost_run_it_is_told_whether_its_job_got_another(minute: datetime) -> None:
@@ -114,9 +108,9 @@ class TestTotals:
 
     def test_what_workers_count_is_taken_since_the_minute_before(self, minute: datetime) -> None:
         tell(beats=10, refused={"heartbeat": 1}, database_errors=2, beat_delays={"4": 10})
-        Minute.objects.write(minute - timedelta(minutes=2))
+        Minute.objects.write(minute - timedelta(minutes=4))
         tell(beats=16, refused={"heartbeat": 1, "settle": 3}, database_errors=2, beat_delays={"4": 15, "9": 1})
-        Minute.objects.write(minute - timedelta(minutes=1))
+        Minute.objects.write(minute - timedelta(minutes=3))
         signs = Minute.objects.latest("minute").signs
         assert signs["heartbeats_total"] == {"answered": 6, "failed": 0}
         assert signs["fencing_rejections_total"] == {"heartbeat": 0, "settle": 3}
@@ -125,14 +119,14 @@ class TestTotals:
         totals = Minute.objects.latest("minute").totals
         assert totals["heartbeats_total"] == {"answered": 16, "failed": 0}
         assert totals["fencing_rejections_total"] == {"heartbeat": 1, "settle": 3}
-
-    def test_what_workers_count_goes_on_after_a_minute_that_was_caught_up(self, minute: datetime) -> None:
-        tell(beats=10)
-        Minute.objects.write(minute - timedelta(minutes=2))
-        tell(beats=16)
-        Minute.objects.write(minute - timedelta(minutes=1), is_latest=False)
+        tell(beats=20)
+        Minute.objects.write(minute - timedelta(minutes=2), is_latest=False)
+        Minute.objects.write(minute - timedelta(minutes=1))
+        assert Minute.objects.latest("minute").totals["heartbeats_total"]["answered"] == 20, "after one caught up"
+        tell(beats=4)
+        tell("another", beats=7)
         Minute.objects.write(minute)
-        assert Minute.objects.latest("minute").totals["heartbeats_total"]["answered"] == 16
+        assert Minute.objects.latest("minute").totals["heartbeats_total"]["answered"] == 31, "one began anew"
 
     def test_refusals_of_limits_are_counted_by_limit_and_reason(self, minute: datetime) -> None:
         tell(limit_refusals={"stripe": {"full": 2}})
@@ -145,14 +139,6 @@ class TestTotals:
         assert latest.signs["limit_refusals_total"] == {"stripe": {"full": 3}, "mail": {"closed": 1}}
         assert latest.totals["limit_refusals_total"] == {"stripe": {"full": 6, "rate": 4}, "mail": {"closed": 1}}
 
-    def test_a_worker_that_began_anew_is_counted_from_nothing(self, minute: datetime) -> None:
-        tell(beats=10)
-        Minute.objects.write(minute - timedelta(minutes=2))
-        tell(beats=4)
-        tell("another", beats=7)
-        Minute.objects.write(minute)
-        assert Minute.objects.latest("minute").totals["heartbeats_total"]["answered"] == 21
-
     def test_they_survive_that_minutes_are_forgotten_for_a_while(self, minute: datetime) -> None:
         make_job(queue="mail", created_at=minute - timedelta(minutes=9))
         Minute.objects.write(minute - timedelta(minutes=9))
@@ -162,12 +148,7 @@ class TestTotals:
 
 
 def tell(name: str = "host-1", **vitals: object) -> None:
-    Worker.objects.note(
-        Presence(
-            name=name, boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=0, stuck_slots=0,
-            vitals=vitals,
-        )
-    )  # fmt: skip
+    Worker.objects.note(presence(name, vitals=vitals))
 
 
 def test_minutes_in_the_future_keep_nobody_from_writing(minute: datetime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -13,7 +14,7 @@ from pulse_django.metrics.spans import WINDOWS, read_course, read_totals
 from pulse_django.models import Release
 from pulse_django.queue.words.counters import TrafficCounts, TrafficKind
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -44,23 +45,20 @@ def write_every(minutes: int, span: timedelta) -> datetime:
     return last
 
 
-def test_a_course_and_a_sum_have_all_of_a_window() -> None:
-    cases = [("hour", 1, 56), ("day", 10, 23 * 60), ("weeks", 60, 13 * 1440)]
-    with all_faults() as about:
-        for key, minutes, span in cases:
-            with about((key, minutes, span)):
-                empty_tables()
-                written = span // minutes + 1
-                write_every(minutes, timedelta(minutes=span))
-                # What is longer than a page shows is gone, and so is what longer spans hold.
-                traffic.forget("default")
-                window = WINDOWS[key]
-                course = read_course("default", *SEND, window)
-                assert len(course.points) == len(course.begins) == window.points
-                assert (course.total.succeeded, course.total.failed) == (written, written)
-                assert read_totals("default", TASK, window)["shop.send"].runs == 2 * written
-                assert any(one.runs for one in course.points[-3:])  # a minute may have begun since they were written
-                assert read_course("default", QUEUE, "shop.send", window).total.runs == 0
+@each_of(("hour", 1, 56), ("day", 10, 23 * 60), ("weeks", 60, 13 * 1440))
+def test_a_course_and_a_sum_have_all_of_a_window(*, key: Any, minutes: Any, span: Any) -> None:
+    empty_tables()
+    written = span // minutes + 1
+    write_every(minutes, timedelta(minutes=span))
+    # What is longer than a page shows is gone, and so is what longer spans hold.
+    traffic.forget("default")
+    window = WINDOWS[key]
+    course = read_course("default", *SEND, window)
+    assert len(course.points) == len(course.begins) == window.points
+    assert (course.total.succeeded, course.total.failed) == (written, written)
+    assert read_totals("default", TASK, window)["shop.send"].runs == 2 * written
+    assert any(one.runs for one in course.points[-3:])  # a minute may have begun since they were written
+    assert read_course("default", QUEUE, "shop.send", window).total.runs == 0
 
 
 def test_a_window_leaves_out_what_is_older() -> None:

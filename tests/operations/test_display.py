@@ -6,6 +6,7 @@ import argparse
 import io
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
@@ -14,61 +15,48 @@ from pulse_django.operations.arguments import duration
 from pulse_django.operations.batches import Progress
 from pulse_django.operations.terminal import Screen, bar, cut_to, painted, showable, table
 from pulse_django.queue.words.display import in_words, inert
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.operations.steps import Terminal, Time, run
 
 
-def test_durations_are_read_as_operators_write_them() -> None:
-    cases = [
-        ("7d", 604_800),
-        ("12h", 43_200),
-        ("30m", 1_800),
-        ("45s", 45),
-        ("90", 90),  # plain seconds
-        ("1d12h", 129_600),
-        ("1.5h", 5_400),
-        (" 2D ", 172_800),
-        ("0", 0),
-    ]
-    with all_faults() as about:
-        for text, seconds in cases:
-            with about((text, seconds)):
-                assert duration(text) == timedelta(seconds=seconds)
+@each_of(
+    ("7d", 604_800),
+    ("12h", 43_200),
+    ("30m", 1_800),
+    ("45s", 45),
+    ("90", 90),  # plain seconds
+    ("1d12h", 129_600),
+    ("1.5h", 5_400),
+    (" 2D ", 172_800),
+    ("0", 0),
+)
+def test_durations_are_read_as_operators_write_them(*, text: Any, seconds: Any) -> None:
+    assert duration(text) == timedelta(seconds=seconds)
 
 
-def test_what_is_no_duration_is_refused_with_what_would_be() -> None:
-    texts = ["", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400]
-    with all_faults() as about:
-        for text in texts:
-            with (
-                about(text),
-                pytest.raises(argparse.ArgumentTypeError, match=r"is not a duration: use 7d|is longer than"),
-            ):
-                duration(text)
+@each_of("", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400)
+def test_what_is_no_duration_is_refused_with_what_would_be(*, text: Any) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is not a duration: use 7d|is longer than"):
+        duration(text)
 
 
-def test_what_is_said_in_words_can_be_read_again() -> None:
-    with all_faults() as about:
-        for seconds in [0, 0.04, 5, 75, 3_725, 200_000]:
-            with about(seconds):
-                said = in_words(seconds).replace(" ", "")
-                assert abs(duration(said).total_seconds() - seconds) <= 60 * 60
+@each_of(0, 0.04, 5, 75, 3_725, 200_000)
+def test_what_is_said_in_words_can_be_read_again(*, seconds: Any) -> None:
+    said = in_words(seconds).replace(" ", "")
+    assert abs(duration(said).total_seconds() - seconds) <= 60 * 60
 
 
-def test_text_from_rows_comes_out_inert() -> None:
-    cases = [
-        ("a\x1b[2Jb", "a\\x1b[2Jb"),  # clears the screen
-        ("a\r\nb", "a\\r\\nb"),  # forges a line
-        ("a\u202eb", "a\\u202eb"),  # turns the text around
-        ("a\u200bb", "a\\u200bb"),  # hides
-        ("a\x9b31mb", "a\\x9b31mb"),  # ESC [ in one character
-        ("a\ud800b", "a\\ud800b"),  # cannot even be encoded
-        ("über 税", "über 税"),  # honest text stays
-    ]
-    with all_faults() as about:
-        for hostile, shown in cases:
-            with about((hostile, shown)):
-                assert inert(hostile) == shown
+@each_of(
+    ("a\x1b[2Jb", "a\\x1b[2Jb"),  # clears the screen
+    ("a\r\nb", "a\\r\\nb"),  # forges a line
+    ("a\u202eb", "a\\u202eb"),  # turns the text around
+    ("a\u200bb", "a\\u200bb"),  # hides
+    ("a\x9b31mb", "a\\x9b31mb"),  # ESC [ in one character
+    ("a\ud800b", "a\\ud800b"),  # cannot even be encoded
+    ("über 税", "über 税"),  # honest text stays,
+)
+def test_text_from_rows_comes_out_inert(*, hostile: Any, shown: Any) -> None:
+    assert inert(hostile) == shown
 
 
 def test_long_text_is_cut() -> None:
@@ -87,15 +75,13 @@ def test_a_table_lines_up_and_its_cells_cannot_break_out() -> None:
     assert lines == ["  jobs  task", "     5  a\\nb", "  1000  c"]
 
 
-def test_a_table_fits_by_cutting_its_columns_of_text() -> None:
-    with all_faults() as about:
-        for within in [80, 40, 30]:
-            with about(within):
-                lines = table(("n", "worker", "host"), [(5, "w" * 60, "h" * 30), (12, "x", "y")], within=within)
-                assert max(map(len, lines)) == within
-                assert lines[1].startswith("   5  www")
-                assert "…" in lines[1]
-                assert lines[1].rstrip("…").endswith("hhh")
+@each_of(80, 40, 30)
+def test_a_table_fits_by_cutting_its_columns_of_text(*, within: Any) -> None:
+    lines = table(("n", "worker", "host"), [(5, "w" * 60, "h" * 30), (12, "x", "y")], within=within)
+    assert max(map(len, lines)) == within
+    assert lines[1].startswith("   5  www")
+    assert "…" in lines[1]
+    assert lines[1].rstrip("…").endswith("hhh")
 
 
 def test_a_table_that_cannot_be_narrower_keeps_its_numbers() -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 from datetime import timedelta
 from io import StringIO
-from itertools import product
 from typing import Any
 
 import pytest
@@ -19,9 +18,7 @@ from pulse_django.operations.mass_command import MassCommand
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.run import notify
-from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults
 from tests.operations.steps import Terminal, Time, before, run, run_json, status_of
 from tests.rival import Rival
 
@@ -53,152 +50,107 @@ def a_match_for(command: str, **fields: Any) -> Job:
     return make_job(Status.COMPLETED, finished_at=now(timedelta(days=-9)), **fields)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
 class TestEveryCommand:
-    def test_changes_nothing_without_yes(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    job = a_match_for(command, queue="mail")
-                    untouched = Job.objects.values().get()
-                    said = run(command, "--queue", "mail")
-                    assert Job.objects.values().get() == untouched
-                    assert said.startswith("1 ")
-                    assert f"{job.status}" in said
-                    assert said.endswith("Nothing was changed. Add --yes to apply it.\n")
+    def test_changes_nothing_without_yes(self, command: str) -> None:
+        job = a_match_for(command, queue="mail")
+        untouched = Job.objects.values().get()
+        said = run(command, "--queue", "mail")
+        assert Job.objects.values().get() == untouched
+        assert said.startswith("1 ")
+        assert f"{job.status}" in said
+        assert said.endswith("Nothing was changed. Add --yes to apply it.\n")
 
-    def test_acts_on_everything_only_with_all(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    job = a_match_for(command)
-                    with pytest.raises(CommandError, match="or with --all"):
-                        run(command, "--yes")
-                    with pytest.raises(CommandError, match="or with --all"):
-                        run(command, "--yes", "--limit", 1)  # a limit chooses nothing
-                    assert status_of(job) == job.status
-                    run(command, "--yes", "--all")
-                    assert not Job.objects.filter(status=job.status).exists()
+    def test_acts_on_everything_only_with_all(self, command: str) -> None:
+        job = a_match_for(command)
+        with pytest.raises(CommandError, match="or with --all"):
+            run(command, "--yes")
+        with pytest.raises(CommandError, match="or with --all"):
+            run(command, "--yes", "--limit", 1)  # a limit chooses nothing
+        assert status_of(job) == job.status
+        run(command, "--yes", "--all")
+        assert not Job.objects.filter(status=job.status).exists()
 
-    def test_says_when_nothing_matches(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    a_match_for(command)
-                    assert run(command, "--queue", "other").startswith("No ")
-                    assert run(command, "--queue", "other", "--yes").startswith("No ")
-                    assert run_json(command, "--queue", "other", "--yes")["met"] == 0
+    def test_says_when_nothing_matches(self, command: str) -> None:
+        a_match_for(command)
+        assert run(command, "--queue", "other").startswith("No ")
+        assert run(command, "--queue", "other", "--yes").startswith("No ")
+        assert run_json(command, "--queue", "other", "--yes")["met"] == 0
 
-    def test_says_which_task_or_queue_was_meant(self) -> None:
+    def test_says_which_task_or_queue_was_meant(self, command: str) -> None:
         make_job(task="app.tasks.bomb", queue="mail")
-        with all_faults() as about:
-            for command, (flag, name, meant) in product(
-                COMMANDS, [("--task", "app.tasks.bom", "app.tasks.bomb"), ("--queue", "mial", "mail")]
-            ):
-                with about((command, name)):
-                    said = f"No {flag[2:]} is called {name!r}. Did you mean {meant!r}?"
-                    assert said in run(command, flag, name)
-                    assert said not in run(command, flag, meant)
+        for flag, name, meant in (("--task", "app.tasks.bom", "app.tasks.bomb"), ("--queue", "mial", "mail")):
+            said = f"No {flag[2:]} is called {name!r}. Did you mean {meant!r}?"
+            assert said in run(command, flag, name)
+            assert said not in run(command, flag, meant)
 
-    def test_previews_as_one_json_object(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    job = a_match_for(command)
-                    facts = run_json(command, job.pk, 10**12, "--per-minute", 60)
-                    assert (facts["command"], facts["preview"], facts["matches"]) == (command, True, 1)
-                    assert facts["unmatched"] == {str(10**12): None}
-                    assert [group["task"] for group in facts["groups"]] == ["tests.add"]
-                    assert (facts["pace"], facts["seconds"]) == ({"batch": 500, "per_minute": 60}, 1.0)
-                    assert facts["oldest_age"] > 0
+    def test_previews_as_one_json_object(self, command: str) -> None:
+        job = a_match_for(command)
+        facts = run_json(command, job.pk, 10**12, "--per-minute", 60)
+        assert (facts["command"], facts["preview"], facts["matches"]) == (command, True, 1)
+        assert facts["unmatched"] == {str(10**12): None}
+        assert [group["task"] for group in facts["groups"]] == ["tests.add"]
+        assert (facts["pace"], facts["seconds"]) == ({"batch": 500, "per_minute": 60}, 1.0)
+        assert facts["oldest_age"] > 0
 
-    def test_reports_as_one_json_object(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    a_match_for(command)
-                    facts = run_json(command, "--all", "--yes", "--batch", 1)
-                    assert (facts["preview"], facts["met"], facts["interrupted"], facts["error"]) == (
-                        False,
-                        1,
-                        False,
-                        None,
-                    )
+    def test_reports_as_one_json_object(self, command: str) -> None:
+        a_match_for(command)
+        facts = run_json(command, "--all", "--yes", "--batch", 1)
+        assert (facts["preview"], facts["met"], facts["interrupted"], facts["error"]) == (
+            False,
+            1,
+            False,
+            None,
+        )
 
-    def test_shows_hostile_names_inert(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    a_match_for(command, task="a\x1b[2J\nb", queue="q\u202e", last_error="E: \x1b]0;x\x07\nrest")
-                    for args in (["--all"], ["--all", "--yes"]):
-                        said = run(command, *args)
-                        assert all(char.isprintable() for char in said.replace("\n", ""))
-                        assert "a\\x1b[2J\\nb" in said
+    def test_shows_hostile_names_inert(self, command: str) -> None:
+        a_match_for(command, task="a\x1b[2J\nb", queue="q\u202e", last_error="E: \x1b]0;x\x07\nrest")
+        for args in (["--all"], ["--all", "--yes"]):
+            said = run(command, *args)
+            assert all(char.isprintable() for char in said.replace("\n", ""))
+            assert "a\\x1b[2J\\nb" in said
 
-    def test_spreads_its_work(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command), pytest.MonkeyPatch.context() as patch:
-                    empty_tables()
-                    time = time_of(patch)
-                    for _ in range(3):
-                        a_match_for(command)
-                    run(command, "--all", "--yes", "--per-minute", 30)
-                    assert time.waits == [0, 2, 2]
+    def test_spreads_its_work(self, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        time = time_of(monkeypatch)
+        for _ in range(3):
+            a_match_for(command)
+        run(command, "--all", "--yes", "--per-minute", 30)
+        assert time.waits == [0, 2, 2]
 
-    def test_stops_after_the_batch_at_hand(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command), pytest.MonkeyPatch.context() as patch:
-                    empty_tables()
-                    time = time_of(patch)
-                    jobs = [a_match_for(command) for _ in range(3)]
-                    time._stops_after = 2
-                    out = StringIO()
-                    with pytest.raises(SystemExit) as stopped:
-                        call_command(command, "--all", "--yes", "--batch", "1", stdout=out, stderr=StringIO())
-                    assert stopped.value.code == 130
-                    assert Job.objects.filter(status=jobs[0].status).count() == 1
-                    assert "Stopped early: about 1 of 3 were not processed." in out.getvalue()
+    def test_stops_after_the_batch_at_hand(self, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        time = time_of(monkeypatch)
+        jobs = [a_match_for(command) for _ in range(3)]
+        time._stops_after = 2
+        out = StringIO()
+        with pytest.raises(SystemExit) as stopped:
+            call_command(command, "--all", "--yes", "--batch", "1", stdout=out, stderr=StringIO())
+        assert stopped.value.code == 130
+        assert Job.objects.filter(status=jobs[0].status).count() == 1
+        assert "Stopped early: about 1 of 3 were not processed." in out.getvalue()
 
-    def test_keeps_to_its_limit(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command):
-                    empty_tables()
-                    jobs = [a_match_for(command) for _ in range(3)]
-                    assert run_json(command, "--all", "--limit", 2)["matches"] == 2
-                    assert run_json(command, "--all", "--limit", 2, "--yes")["met"] == 2
-                    assert status_of(jobs[2]) == jobs[2].status
+    def test_keeps_to_its_limit(self, command: str) -> None:
+        jobs = [a_match_for(command) for _ in range(3)]
+        assert run_json(command, "--all", "--limit", 2)["matches"] == 2
+        assert run_json(command, "--all", "--limit", 2, "--yes")["met"] == 2
+        assert status_of(jobs[2]) == jobs[2].status
 
-    def test_shows_a_bar_on_a_terminal(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command), pytest.MonkeyPatch.context() as patch:
-                    empty_tables()
-                    time_of(patch)
-                    a_match_for(command)
-                    errors = Terminal()
-                    call_command(command, "--all", "--yes", stdout=StringIO(), stderr=errors)
-                    assert "████ 1 of 1" in errors.getvalue()
+    def test_shows_a_bar_on_a_terminal(self, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        time_of(monkeypatch)
+        a_match_for(command)
+        errors = Terminal()
+        call_command(command, "--all", "--yes", stdout=StringIO(), stderr=errors)
+        assert "████ 1 of 1" in errors.getvalue()
 
-    def test_tells_when_the_database_fails_before_anything_is_done(self) -> None:
-        with all_faults() as about:
-            for command in COMMANDS:
-                with about(command), pytest.MonkeyPatch.context() as patch:
-                    empty_tables()
+    def test_tells_when_the_database_fails_before_anything_is_done(
+        self, command: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
 
-                    def fail(*args: Any, **kwargs: Any) -> Any:
-                        raise OperationalError("gone")
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            raise OperationalError("gone")
 
-                    patch.setattr(mass_command, "look", fail)
-                    with pytest.raises(CommandError, match="Nothing was changed: gone"):
-                        run(command, "--all", "--yes")
+        monkeypatch.setattr(mass_command, "look", fail)
+        with pytest.raises(CommandError, match="Nothing was changed: gone"):
+            run(command, "--all", "--yes")
 
 
 class TestRetry:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,7 @@ from pulse_django.models import Job
 from pulse_django.operations import batches as masses
 from pulse_django.operations.batches import Pace, Walk, interruptible
 from pulse_django.queue.words.job_options import NewJob
-from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.operations.steps import Time
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -39,20 +39,6 @@ def test_it_walks_by_id_in_batches_and_counts(seven: list[int]) -> None:
     assert (walk.met, walk.counts, walk.is_complete, walk.unsure) == (7, {"kept": 7}, True, ())
 
 
-def test_it_ends_although_new_jobs_keep_arriving(seven: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masses, "AHEAD", 1)
-    met: list[int] = []
-
-    def act(ids: Sequence[int]) -> dict[str, int]:
-        met.extend(ids)
-        assert len(met) < 100
-        make_job()
-        return {}
-
-    Walk(Job.objects.all(), act, pace=Pace(batch=1)).run(Time())
-    assert met == seven
-
-
 def test_a_job_that_comes_back_is_not_met_again(seven: list[int]) -> None:
     batches = Batches()  # it does nothing, so that all match still
     Walk(Job.objects.claimable(), batches, pace=Pace(batch=2)).run(Time())
@@ -72,16 +58,15 @@ def test_a_job_that_moves_on_before_its_batch_is_not_met(seven: list[int]) -> No
     assert (walk.met, walk.is_complete) == (4, True)
 
 
-def test_it_looks_ahead_for_some_batches_and_misses_none(seven: list[int]) -> None:
-    with all_faults() as about:
-        for limit in [None, 5, 7]:
-            with about(limit), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(masses, "AHEAD", 2)
-                batches = Batches()
-                walk = Walk(Job.objects.all(), batches, pace=Pace(batch=1), limit=limit)
-                walk.run(Time())
-                assert [job_id for [job_id] in batches] == seven[:limit]
-                assert walk.is_complete
+@each_of(None, 5, 7)
+def test_it_looks_ahead_for_some_batches_and_misses_none(seven: list[int], *, limit: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masses, "AHEAD", 2)
+        batches = Batches()
+        walk = Walk(Job.objects.all(), batches, pace=Pace(batch=1), limit=limit)
+        walk.run(Time())
+        assert [job_id for [job_id] in batches] == seven[:limit]
+        assert walk.is_complete
 
 
 def test_nothing_at_all_is_complete_at_once() -> None:
@@ -91,32 +76,17 @@ def test_nothing_at_all_is_complete_at_once() -> None:
     assert (batches, walk.is_complete) == ([], True)
 
 
-def test_a_limit_is_kept_exactly(seven: list[int]) -> None:
-    cases = [(1, [1]), (3, [3]), (5, [3, 2]), (7, [3, 3, 1]), (9, [3, 3, 1])]
-    with all_faults() as about:
-        for limit, sizes in cases:
-            with about((limit, sizes)):
-                batches = Batches()
-                walk = Walk(Job.objects.all(), batches, pace=Pace(batch=3), limit=limit)
-                walk.run(Time())
-                assert [len(batch) for batch in batches] == sizes
-                assert walk.is_complete
-
-
-def test_a_throttle_spreads_the_work_evenly() -> None:
-    cases = [
-        (60, 500, 1, 1.0),
-        (90, 500, 1, 2 / 3),
-        (1, 500, 1, 60.0),
-        (120, 500, 2, 1.0),  # one second's worth
-        (6_000, 3, 3, 0.03),  # a smaller batch wins
-        (6_000_000, 500, 500, 0.005),
-    ]
-    with all_faults() as about:
-        for per_minute, batch, size, pause in cases:
-            with about((per_minute, batch, size, pause)):
-                pace = Pace(batch=batch, per_minute=per_minute)
-                assert (pace.at_a_time, pace.seconds_for(pace.at_a_time)) == (size, pytest.approx(pause))
+@each_of(
+    (60, 500, 1, 1.0),
+    (90, 500, 1, 2 / 3),
+    (1, 500, 1, 60.0),
+    (120, 500, 2, 1.0),  # one second's worth
+    (6_000, 3, 3, 0.03),  # a smaller batch wins
+    (6_000_000, 500, 500, 0.005),
+)
+def test_a_throttle_spreads_the_work_evenly(*, per_minute: Any, batch: Any, size: Any, pause: Any) -> None:
+    pace = Pace(batch=batch, per_minute=per_minute)
+    assert (pace.at_a_time, pace.seconds_for(pace.at_a_time)) == (size, pytest.approx(pause))
 
 
 def test_it_waits_between_batches_and_not_after_the_last(seven: list[int]) -> None:
@@ -137,38 +107,15 @@ def test_a_slow_batch_is_part_of_the_pause_and_is_not_made_up_for(seven: list[in
     assert time.waits == [0, 0.75, 0, 1]
 
 
-def test_told_to_stop_it_ends_after_the_batch_at_hand(seven: list[int]) -> None:
-    time, batches = Time(stops_after=2), Batches()
-    walk = Walk(Job.objects.all(), batches, pace=Pace(batch=3))
-    walk.run(time)
-    assert batches == [seven[:3], seven[3:6]]
-    assert (walk.met, walk.is_complete) == (6, False)
-
-
-def test_after_an_error_it_knows_what_it_did_and_what_it_cannot_know(seven: list[int]) -> None:
-    def act(ids: Sequence[int]) -> dict[str, int]:
-        if seven[3] in ids:
-            raise ConnectionError
-        return {"kept": len(ids)}
-
-    walk = Walk(Job.objects.all(), act, pace=Pace(batch=3))
-    with pytest.raises(ConnectionError):
-        walk.run(Time())
-    assert (walk.met, walk.counts, walk.unsure) == (3, {"kept": 3}, tuple(seven[3:6]))
-    assert not walk.is_complete
-
-
-def test_the_first_signal_is_a_wish_the_second_an_order() -> None:
-    with all_faults() as about:
-        for number in [signal.SIGINT, signal.SIGTERM]:
-            with about(number):
-                before = signal.getsignal(number)
-                with interruptible() as stopping:
-                    os.kill(os.getpid(), number)
-                    assert stopping.wait(10)
-                    with pytest.raises(KeyboardInterrupt):
-                        os.kill(os.getpid(), number)
-                assert signal.getsignal(number) is before
+@each_of(signal.SIGINT, signal.SIGTERM)
+def test_the_first_signal_is_a_wish_the_second_an_order(*, number: Any) -> None:
+    before = signal.getsignal(number)
+    with interruptible() as stopping:
+        os.kill(os.getpid(), number)
+        assert stopping.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
 
 
 def test_outside_of_the_main_thread_no_signal_is_touched() -> None:

@@ -5,14 +5,14 @@ from itertools import product
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, load_command_class
+from django.core.management import load_command_class
 
 from pulse_django.operations.preview import Selection, unmatched
 from pulse_django.queue.database.querysets import JobQuerySet
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -52,18 +52,16 @@ def test_filters_narrow() -> None:
         assert {jobs[job_id] for job_id in ids(Selection(**narrowed))} == statuses, narrowed
 
 
-def test_age_is_since_the_end_or_else_since_the_creation() -> None:
-    with all_faults() as about:
-        for status, named in product([Status.PENDING, Status.COMPLETED], [True, False]):
-            with about((status, named)):
-                empty_tables()
-                column = "finished_at" if status in TERMINAL else "created_at"
-                old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
-                young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
-                statuses = (status,) if named else ()
-                assert ids(Selection(older_than=timedelta(days=1), statuses=statuses)) == {old.pk}
-                assert ids(Selection(newer_than=timedelta(days=1), statuses=statuses)) == {young.pk}
-                assert ids(Selection(older_than=timedelta(minutes=1), newer_than=timedelta(days=1))) == {young.pk}
+@each_of(*product([Status.PENDING, Status.COMPLETED], [True, False]))
+def test_age_is_since_the_end_or_else_since_the_creation(*, status: Any, named: Any) -> None:
+    empty_tables()
+    column = "finished_at" if status in TERMINAL else "created_at"
+    old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
+    young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
+    statuses = (status,) if named else ()
+    assert ids(Selection(older_than=timedelta(days=1), statuses=statuses)) == {old.pk}
+    assert ids(Selection(newer_than=timedelta(days=1), statuses=statuses)) == {young.pk}
+    assert ids(Selection(older_than=timedelta(minutes=1), newer_than=timedelta(days=1))) == {young.pk}
 
 
 def test_ids_that_do_not_match_are_told_with_their_status() -> None:
@@ -74,10 +72,6 @@ def test_ids_that_do_not_match_are_told_with_their_status() -> None:
 
 
 class TestWhomAVerbTouches:
-    def test_retry_dead_letters_only(self) -> None:
-        jobs = {status: make_job(status) for status in Status}
-        assert list(jobs_of("pulse_retry")) == [jobs[Status.DEAD_LETTERED]]
-
     def test_cancel_what_lives_and_was_not_asked_yet(self) -> None:
         jobs = {status: make_job(status) for status in Status}
         make_job(Status.RUNNING, cancel_requested_at=now())
@@ -115,10 +109,3 @@ class TestWhomAVerbTouches:
         assert not jobs_of("pulse_prune", *statuses).exists()
         aged = jobs_of("pulse_prune", *statuses, "--older-than", "1d")
         assert {job.status for job in aged} == set(named)
-
-    def test_prune_never_what_lives(self) -> None:
-        for status in Status:
-            make_job(status, created_at=now(timedelta(days=-999)))
-        assert {job.status for job in jobs_of("pulse_prune", "--older-than", "0s")} <= set(TERMINAL)
-        with pytest.raises(CommandError, match="is not one of"):
-            jobs_of("pulse_prune", "--status", "PENDING")

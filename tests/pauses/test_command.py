@@ -17,9 +17,9 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.run.registry import registry
 from pulse_django.testing import drain, run_job
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import WorkerFactory
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.operations.steps import run, run_json
 from tests.rival import Rival
 
@@ -145,8 +145,8 @@ class TestATask:
         assert run(*resume, "mail") == "task shop.send in queue mail: resumed\n"
         assert claimed() == 1
 
-    @each(["<b>'\"%s", "task=x", "a:b", "ünï"], before=empty_tables)
-    def test_hostile_names_are_names(self, name: Any) -> None:
+    @each_of("<b>'\"%s", "task=x", "a:b", "ünï", around=on_empty_tables)
+    def test_hostile_names_are_names(self, *, name: Any) -> None:
         assert f"task {name}: paused" in run("pulse_pause", "--task", name, "--force")
         assert f"task {name}: paused" in run("pulse_limits")
         run("pulse_resume", "--task", name)
@@ -158,20 +158,18 @@ def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
     assert not Pause.objects.exists()
 
 
-@each(
-    [
-        [],
-        ["--task", "x", "--queue", ""],
-        ["--task", ""],
-        ["--task", "x" * 201],
-        ["--task", "a\nb"],
-        ["--queue", ""],
-        ["--queue", "x" * 201],
-        ["--queue", "x", "--for", "0s"],
-    ],
-    before=empty_tables,
+@each_of(
+    [],
+    ["--task", "x", "--queue", ""],
+    ["--task", ""],
+    ["--task", "x" * 201],
+    ["--task", "a\nb"],
+    ["--queue", ""],
+    ["--queue", "x" * 201],
+    ["--queue", "x", "--for", "0s"],
+    around=on_empty_tables,
 )
-def test_what_makes_no_sense_is_refused(args: Any) -> None:
+def test_what_makes_no_sense_is_refused(*, args: Any) -> None:
     with pytest.raises(CommandError):
         run("pulse_pause", *args)
 

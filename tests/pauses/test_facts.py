@@ -15,9 +15,9 @@ from pulse_django.models import Duty, Job, Pause
 from pulse_django.pauses.facts import MOST_COUNTED, paused_tasks
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_key
-from tests.database import empty_tables
+from tests.database import empty_tables, on_empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults, each
+from tests.faults import all_faults, combined, each_of
 from tests.health.states import LONG_AGO, SIMPLE, live_worker
 from tests.limits.test_facts import declare
 from tests.queue.steps import sql
@@ -43,8 +43,8 @@ OF_WAITING = {
 OF_WAITING |= {"limiter-starved": SIMPLE["limiter-starved"]}
 
 
-@each([False, True], OF_WAITING, before=empty_tables)
-def test_jobs_of_a_paused_task_raise_no_alarm(set_aside: Any, name: Any) -> None:
+@each_of(*combined([False, True], OF_WAITING), around=on_empty_tables)
+def test_jobs_of_a_paused_task_raise_no_alarm(*, set_aside: Any, name: Any) -> None:
     OF_WAITING[name]()
     assert keys(name), "or this could not fail"
     Pause.objects.pause(TASK)
@@ -54,8 +54,8 @@ def test_jobs_of_a_paused_task_raise_no_alarm(set_aside: Any, name: Any) -> None
     assert keys(name) == []
 
 
-@each(["overdue-while-idle", "queue-overdue"], before=empty_tables)
-def test_those_of_other_tasks_behind_them_do(name: Any) -> None:
+@each_of("overdue-while-idle", "queue-overdue", around=on_empty_tables)
+def test_those_of_other_tasks_behind_them_do(*, name: Any) -> None:
     OF_WAITING[name]()
     make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
     Pause.objects.pause(TASK)
@@ -75,11 +75,14 @@ def test_no_condition_is_found_while_a_task_is_paused() -> None:
     assert {name: found for name in asked if (found := keys(name))} == {}
 
 
-@each(
-    [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])],
-    before=empty_tables,
+@each_of(
+    (False, None, ["default"]),
+    (False, LONG_AGO, ["default"]),
+    (False, timedelta(), []),
+    (True, None, []),
+    around=on_empty_tables,
 )
-def test_jobs_that_no_watchdog_brings_back_are_found(is_paused: Any, ago: Any, expected: Any) -> None:
+def test_jobs_that_no_watchdog_brings_back_are_found(*, is_paused: Any, ago: Any, expected: Any) -> None:
     """While watchdogs sweep they come back, and it is no alarm that a million of them take a while."""
     make_job(ready=None, next_run_at=now(LONG_AGO))
     make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")

@@ -13,7 +13,7 @@ from pulse_django.models import Job, Pause
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from tests.console.staff import staff
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -98,20 +98,18 @@ def test_what_changes_nothing_says_so() -> None:
     assert LogEntry.objects.count() == 1
 
 
-@each(
-    [
-        {"task-task": ""},
-        {"task-task": "x" * 201},
-        {"task-task": "a\nb"},
-        {"task-task": "a\0b"},
-        {"task-queue": "x" * 101},
-        {"task-queue": "a\nb"},
-        {"task-reason": ""},
-        {"task-duration": 7},
-        {"task-duration": "for ever"},
-    ]
+@each_of(
+    {"task-task": ""},
+    {"task-task": "x" * 201},
+    {"task-task": "a\nb"},
+    {"task-task": "a\0b"},
+    {"task-queue": "x" * 101},
+    {"task-queue": "a\nb"},
+    {"task-reason": ""},
+    {"task-duration": 7},
+    {"task-duration": "for ever"},
 )
-def test_what_is_wrong_with_a_form_is_said(data: Any) -> None:
+def test_what_is_wrong_with_a_form_is_said(*, data: Any) -> None:
     with undone():
         response = act(staff(*MAY_ACT), "pause", **data)
         assert response.status_code == 200
@@ -119,8 +117,8 @@ def test_what_is_wrong_with_a_form_is_said(data: Any) -> None:
         assert not Pause.objects.exists()
 
 
-@each([[], ["pulse_view_limits"], ["pulse_operate_queues", "pulse_view_limits"]], ["pause", "resume"])
-def test_who_may_not_change_limits_may_neither(permissions: Any, name: Any) -> None:
+@each_of(*combined([[], ["pulse_view_limits"], ["pulse_operate_queues", "pulse_view_limits"]], ["pause", "resume"]))
+def test_who_may_not_change_limits_may_neither(*, permissions: Any, name: Any) -> None:
     with undone():
         Pause.objects.pause("shop.paused")
         client = staff(*permissions)

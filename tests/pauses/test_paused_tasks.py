@@ -19,9 +19,9 @@ from pulse_django.queue.words.states import CLAIMABLE, Status
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.cluster import wait_until
 from tests.crash.processes import run_script
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import make_job, now
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.queue.steps import sql, success
 from tests.rival import Rival
 
@@ -72,8 +72,8 @@ class TestAPause:
         Job.objects.settle([success(claim)])
         assert Job.objects.get().status == Status.COMPLETED
 
-    @each([([SEND], {}), ([], {"queue": "default"})], before=empty_tables)
-    def test_it_has_an_end_and_runs_go_on(self, tasks: Any, which: Any) -> None:
+    @each_of(([SEND], {}), ([], {"queue": "default"}), around=on_empty_tables)
+    def test_it_has_an_end_and_runs_go_on(self, *, tasks: Any, which: Any) -> None:
         enqueue(), enqueue()
         [claim] = Job.objects.claim(ME)
         Pause.objects.pause(*tasks, **which, duration=MINUTE)
@@ -83,8 +83,8 @@ class TestAPause:
         sql("UPDATE pulse_django_pause SET paused_until = statement_timestamp()")
         assert Job.objects.claim(ME)
 
-    @each([([SEND], {}), ([], {"queue": "mail"})], before=empty_tables)
-    def test_a_later_end_stays(self, tasks: Any, which: Any) -> None:
+    @each_of(([SEND], {}), ([], {"queue": "mail"}), around=on_empty_tables)
+    def test_a_later_end_stays(self, *, tasks: Any, which: Any) -> None:
         assert Pause.objects.pause(*tasks, **which, duration=2 * MINUTE, reason="first", by="ann")
         first = Pause.objects.get()
         assert not Pause.objects.pause(*tasks, **which, duration=MINUTE, reason="second")
@@ -107,8 +107,8 @@ class TestAPause:
         rival.commit()
         assert Job.objects.claim(ME)
 
-    @each(HOSTILE, before=empty_tables)
-    def test_a_name_is_compared_as_it_is(self, name: Any) -> None:
+    @each_of(*HOSTILE, around=on_empty_tables)
+    def test_a_name_is_compared_as_it_is(self, *, name: Any) -> None:
         Pause.objects.pause(name, reason="'\0%s", by="ann")
         enqueue(name), enqueue(SEND)
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
@@ -117,19 +117,17 @@ class TestAPause:
         assert Job.objects.bring_back() == ["default"]
         assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
 
-    @each([timedelta(), -MINUTE, timedelta.max])
-    def test_a_time_that_cannot_be_is_refused(self, duration: Any) -> None:
+    @each_of(timedelta(), -MINUTE, timedelta.max)
+    def test_a_time_that_cannot_be_is_refused(self, *, duration: Any) -> None:
         with pytest.raises(InvalidJob, match="duration"):
             Pause.objects.pause(SEND, duration=duration)
 
-    @each(
-        [
-            *(([name], {}, "task") for name in ("", "x" * 201, "a\nb", 7, None)),
-            *(([SEND], {"queue": name}, "queue") for name in ("", "x" * 101, "a\nb", 7)),
-            *(([], which, "Name a key, or tasks") for which in ({}, {"lane_key": lane_key("", "a"), "queue": "q"})),
-        ]
+    @each_of(
+        *(([name], {}, "task") for name in ("", "x" * 201, "a\nb", 7, None)),
+        *(([SEND], {"queue": name}, "queue") for name in ("", "x" * 101, "a\nb", 7)),
+        *(([], which, "Name a key, or tasks") for which in ({}, {"lane_key": lane_key("", "a"), "queue": "q"})),
     )
-    def test_what_is_no_name_is_refused(self, tasks: Any, which: Any, why: Any) -> None:
+    def test_what_is_no_name_is_refused(self, *, tasks: Any, which: Any, why: Any) -> None:
         for verb in (Pause.objects.pause, Pause.objects.resume):
             with pytest.raises(InvalidJob, match=why):
                 verb(*tasks, **which)
@@ -289,8 +287,10 @@ class TestBringingBack:
         assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
         assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
 
-    @each([("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)], before=empty_tables)
-    def test_a_job_is_ready_if_a_claim_may_look_at_it(self, key: Any, is_due: Any, expected: Any) -> None:
+    @each_of(
+        ("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False), around=on_empty_tables
+    )
+    def test_a_job_is_ready_if_a_claim_may_look_at_it(self, *, key: Any, is_due: Any, expected: Any) -> None:
         job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
         assert Job.objects.bring_back() == ["default"]
         job.refresh_from_db()
@@ -352,8 +352,8 @@ CHANGES: dict[str, tuple[Callable[[Job], object], bool]] = {
 
 
 class TestVerbs:
-    @each(["", ":0000a"], CHANGES, before=empty_tables)
-    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self, key: Any, verb: Any) -> None:
+    @each_of(*combined(["", ":0000a"], CHANGES), around=on_empty_tables)
+    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self, *, key: Any, verb: Any) -> None:
         change, is_due = CHANGES[verb]
         job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
         Pause.objects.pause(SEND)

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from pulse_django.console.dead_letters import groups
-from tests.faults import each
+from tests.faults import each_of
 from tests.plans.fleet import ERA, explain, tables
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.queue.steps import sql
@@ -95,16 +95,16 @@ class TestManyDeadLetters:
         assert large[0].letters <= large[0].counted
         assert large[-1].letters > large[-1].counted
 
-    @each(FINGERPRINTS)
-    def test_a_group_costs_what_is_counted_of_it(self, fingerprint: Any) -> None:
+    @each_of(*FINGERPRINTS)
+    def test_a_group_costs_what_is_counted_of_it(self, *, fingerprint: Any) -> None:
         params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
         plan = explain(groups.GROUP, params)
         assert plan["Plan"]["Actual Rows"] == 1
         assert tables_read(plan["Plan"]) == {INDEX}
         assert buffers(plan) < (LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40)
 
-    @each(FINGERPRINTS)
-    def test_its_page_costs_a_buffer_for_each_dead_letter(self, fingerprint: Any) -> None:
+    @each_of(*FINGERPRINTS)
+    def test_its_page_costs_a_buffer_for_each_dead_letter(self, *, fingerprint: Any) -> None:
         size = groups.LETTERS_ON_A_PAGE
         place = {"finished_at": "infinity", "id": 2**63 - 1}
         params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place

@@ -37,7 +37,7 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.unique import clauses as unique
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.crash.workers import wait_until
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.plans.fleet import ERA, past_days, tables
 from tests.plans.fleet import explain as plan_of
 from tests.queue.steps import sql
@@ -312,8 +312,8 @@ class TestAMillionClaimableJobs:
         assert claimed(plan) == 100
         assert buffers(plan) < 3_000
 
-    @each([Unique(), Unique(on_conflict="replace"), Unique(per=timedelta(hours=1))], [1, 100])
-    def test_a_unique_job_reads_a_few_buffers_whether_its_key_is_held_or_free(self, rule: Any, many: Any) -> None:
+    @each_of(*combined([Unique(), Unique(on_conflict="replace"), Unique(per=timedelta(hours=1))], [1, 100]))
+    def test_a_unique_job_reads_a_few_buffers_whether_its_key_is_held_or_free(self, *, rule: Any, many: Any) -> None:
         """With the statistics of a table that has no unique jobs."""
         with undone_case():
             news = [NewJob(task="tests.add", args=[n], unique=UniqueKey.of(str(n), rule)) for n in range(many)]
@@ -501,8 +501,8 @@ class TestPoisonedStatistics:
         sql("ANALYZE pulse_django_job")
         Job.objects.enqueue_many([NewJob(task="tests.add")] * 50)
 
-    @each(["", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material"])
-    def test_a_claim_takes_its_limit_and_no_more(self, discouraged: Any) -> None:
+    @each_of("", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material")
+    def test_a_claim_takes_its_limit_and_no_more(self, *, discouraged: Any) -> None:
         self.fill()
         if discouraged:
             sql(f"SET enable_{discouraged} = off")

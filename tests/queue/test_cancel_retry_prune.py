@@ -15,9 +15,9 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Succeeded, WorkerLost
 from pulse_django.queue.words.states import CLAIMABLE, TERMINAL, Status
 from pulse_django.queue.words.verb_results import CancelRequested, Report, Retried
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 
@@ -117,17 +117,15 @@ class TestWhatWasSeen:
         }[verb]()
         return not answer
 
-    @each(
-        [
-            ("request_cancel", Status.PENDING),
-            ("request_cancel", Status.RUNNING),
-            ("reschedule", Status.RETRYING),
-            ("move", Status.RETRYING),
-            ("retry", Status.DEAD_LETTERED),
-        ],
-        before=empty_tables,
+    @each_of(
+        ("request_cancel", Status.PENDING),
+        ("request_cancel", Status.RUNNING),
+        ("reschedule", Status.RETRYING),
+        ("move", Status.RETRYING),
+        ("retry", Status.DEAD_LETTERED),
+        around=on_empty_tables,
     )
-    def test_another_attempt_is_left_alone(self, verb: Any, status: Any) -> None:
+    def test_another_attempt_is_left_alone(self, *, verb: Any, status: Any) -> None:
         job = make_job(status, max_attempts=20)
         before = sql("SELECT * FROM pulse_django_job")
         assert not self.change(verb, job, job.attempts + 1)
@@ -168,21 +166,19 @@ class TestRetry:
         assert (dead.attempts, dead.losses, dead.last_error) == (10, 4, "ValueError: no")
         assert dead.ledger.count() == 1
 
-    @each(
-        [
-            (10, 0, 1, 1),  # spent: one more run is granted
-            (10, 0, 3, 3),
-            (12, 2, 1, 1),  # spent with refunds
-            (1, 0, 1, 9),  # never retried: what is left of its budget is enough
-            (1, 0, 10, 10),
-            (5, 5, 1, 10),  # dead without one attempt that counted
-            (0, 0, 1, 10),
-            (10, 0, 99, 10),  # no more than the whole budget
-        ],
-        before=empty_tables,
+    @each_of(
+        (10, 0, 1, 1),  # spent: one more run is granted
+        (10, 0, 3, 3),
+        (12, 2, 1, 1),  # spent with refunds
+        (1, 0, 1, 9),  # never retried: what is left of its budget is enough
+        (1, 0, 10, 10),
+        (5, 5, 1, 10),  # dead without one attempt that counted
+        (0, 0, 1, 10),
+        (10, 0, 99, 10),  # no more than the whole budget
+        around=on_empty_tables,
     )
     def test_it_grants_the_runs_that_are_missing_and_nothing_silently(
-        self, attempts: Any, refunds: Any, runs: Any, left: Any
+        self, *, attempts: Any, refunds: Any, runs: Any, left: Any
     ) -> None:
         dead = make_job(Status.DEAD_LETTERED, attempts=attempts, refunds=refunds, max_attempts=10)
         Job.objects.retry([dead.pk], runs=runs)
@@ -208,8 +204,8 @@ class TestRetry:
 
 
 class TestPrune:
-    @each([status for status in Status if status in TERMINAL], before=empty_tables)
-    def test_old_jobs_go_with_their_attempts_and_young_ones_stay(self, status: Any) -> None:
+    @each_of(*[status for status in Status if status in TERMINAL], around=on_empty_tables)
+    def test_old_jobs_go_with_their_attempts_and_young_ones_stay(self, *, status: Any) -> None:
         old = make_job(status, finished_at=now(timedelta(days=-8)))
         young = make_job(status, finished_at=now(timedelta(days=-6)))
         for job in (old, young):
@@ -222,8 +218,8 @@ class TestPrune:
         make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(days=-99)))
         assert Job.objects.prune(Status.COMPLETED, older_than=timedelta()) == 0
 
-    @each([status for status in Status if status not in TERMINAL], before=empty_tables)
-    def test_a_live_job_is_never_deleted(self, status: Any) -> None:
+    @each_of(*[status for status in Status if status not in TERMINAL], around=on_empty_tables)
+    def test_a_live_job_is_never_deleted(self, *, status: Any) -> None:
         make_job(status)
         with pytest.raises(ValueError, match="does not delete live jobs"):
             Job.objects.prune(status, older_than=timedelta())
@@ -263,8 +259,8 @@ class TestPrune:
         assert set(Attempt.objects.values_list("job_id", flat=True)) == {live.pk, other.pk}
 
 
-@each(CLAIMABLE, before=empty_tables)
-def test_a_job_that_waits_for_tomorrow_runs_now(status: Any) -> None:
+@each_of(*CLAIMABLE, around=on_empty_tables)
+def test_a_job_that_waits_for_tomorrow_runs_now(*, status: Any) -> None:
     job = make_job(status, next_run_at=now(timedelta(days=1)))
     assert Job.objects.claim(Identity("me")) == []
     assert Job.objects.reschedule([job.pk, 10**15]).changed == {job.pk}
@@ -289,8 +285,8 @@ def test_a_job_moves_to_another_queue_and_keeps_its_priority() -> None:
     assert (job.queue, job.priority) == ("quick", -3)
 
 
-@each([status for status in Status if status not in CLAIMABLE], before=empty_tables)
-def test_what_does_not_wait_is_left_alone_and_told(status: Any) -> None:
+@each_of(*[status for status in Status if status not in CLAIMABLE], around=on_empty_tables)
+def test_what_does_not_wait_is_left_alone_and_told(*, status: Any) -> None:
     job = make_job(status)
     before = Job.objects.values().get()
     for answer in (Job.objects.reschedule([job.pk]), Job.objects.move([job.pk], queue="other")):
@@ -298,8 +294,8 @@ def test_what_does_not_wait_is_left_alone_and_told(status: Any) -> None:
     assert Job.objects.values().get() == before
 
 
-@each([("move", {"queue": "other"}), ("reschedule", {"delay": timedelta(hours=1)})], before=empty_tables)
-def test_a_job_that_moves_on_while_the_operator_waits_is_left_alone(verb: Any, change: Any, rival: Rival) -> None:
+@each_of(("move", {"queue": "other"}), ("reschedule", {"delay": timedelta(hours=1)}), around=on_empty_tables)
+def test_a_job_that_moves_on_while_the_operator_waits_is_left_alone(rival: Rival, *, verb: Any, change: Any) -> None:
     job = make_job()
     with transaction.atomic():
         Job.objects.request_cancel([job.pk])
@@ -310,11 +306,16 @@ def test_a_job_that_moves_on_while_the_operator_waits_is_left_alone(verb: Any, c
     assert (after.status, after.queue, after.next_run_at) == (Status.CANCELLED, "default", job.next_run_at)
 
 
-@each(
-    [{}, {"queue": ""}, {"queue": "x" * 101}, {"queue": "a\nb"}, {"priority": 101}, {"priority": "1"}],
-    before=empty_tables,
+@each_of(
+    {},
+    {"queue": ""},
+    {"queue": "x" * 101},
+    {"queue": "a\nb"},
+    {"priority": 101},
+    {"priority": "1"},
+    around=on_empty_tables,
 )
-def test_nonsense_is_refused(change: Any) -> None:
+def test_nonsense_is_refused(*, change: Any) -> None:
     job = make_job()
     with pytest.raises((ValueError, InvalidJob)):
         Job.objects.move([job.pk], **change)

@@ -18,7 +18,7 @@ from pulse_django.queue.words.job_options import NewJob, encode_meta
 from pulse_django.queue.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, make_job, now
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -72,8 +72,8 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
 ]
 
 
-@each(NONSENSE)
-def test_an_impossible_job_is_refused(status: Any, edit: Any, constraint: Any) -> None:
+@each_of(*NONSENSE)
+def test_an_impossible_job_is_refused(*, status: Any, edit: Any, constraint: Any) -> None:
     job = make_job(status)
     with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
         Job.objects.filter(pk=job.pk).update(**edit)
@@ -93,16 +93,14 @@ def test_a_run_has_one_ledger_row() -> None:
         AttemptFactory(job=job)
 
 
-@each(
-    [
-        ({"number": 0}, "pulse_attempt_number_is_positive"),
-        ({"outcome": "FINE"}, "pulse_attempt_outcome_is_known"),
-        ({"late_outcome": "SUCCEEDED"}, "pulse_attempt_late_has_an_instant"),
-        ({"late_at": now()}, "pulse_attempt_late_has_an_instant"),
-        ({"late_outcome": "FINE", "late_at": now()}, "pulse_attempt_late_has_an_instant"),
-    ]
+@each_of(
+    ({"number": 0}, "pulse_attempt_number_is_positive"),
+    ({"outcome": "FINE"}, "pulse_attempt_outcome_is_known"),
+    ({"late_outcome": "SUCCEEDED"}, "pulse_attempt_late_has_an_instant"),
+    ({"late_at": now()}, "pulse_attempt_late_has_an_instant"),
+    ({"late_outcome": "FINE", "late_at": now()}, "pulse_attempt_late_has_an_instant"),
 )
-def test_an_impossible_ledger_row_is_refused(edit: Any, constraint: Any) -> None:
+def test_an_impossible_ledger_row_is_refused(*, edit: Any, constraint: Any) -> None:
     entry = AttemptFactory(job=make_job(Status.COMPLETED))
     with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
         StoredAttempt.objects.filter(pk=entry.pk).update(**edit)
@@ -189,8 +187,8 @@ def test_lists_of_lists_are_no_labels() -> None:
         sql("INSERT INTO pulse_django_job (task, tags) VALUES ('t', ARRAY[ARRAY['a'], ARRAY['b']])")
 
 
-@each(
-    {
+@each_of(
+    *{
         "meta": f"jsonb_build_object('x', repeat('x', {2 * MAX_META_BYTES}))",
         "tags": f"string_to_array(repeat('n,', {MOST_TAGS}), ',')",
         "tags ": "ARRAY[repeat('x', 100000000)]",
@@ -201,7 +199,7 @@ def test_lists_of_lists_are_no_labels() -> None:
         "search_terms  ": "ARRAY[NULL::text]",
     }.items()
 )
-def test_labels_are_bounded_at_their_true_length(column: Any, value: Any) -> None:
+def test_labels_are_bounded_at_their_true_length(*, column: Any, value: Any) -> None:
     """A hundred million letters take a megabyte as they are stored."""
     with pytest.raises(IntegrityError, match=LABELS), transaction.atomic():
         sql(f"INSERT INTO pulse_django_job (task, {column}) VALUES ('t', {value})")

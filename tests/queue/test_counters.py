@@ -12,7 +12,7 @@ from hypothesis import given, strategies
 from pulse_django.metrics.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT
 from pulse_django.queue.words import counters
 from pulse_django.queue.words.counters import Histogram, SignKind
-from tests.faults import each
+from tests.faults import each_of
 
 NUMBERS = strategies.integers(min_value=0, max_value=10**6)
 TALLIES = strategies.dictionaries(
@@ -47,8 +47,8 @@ def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
     assert counters.total(tally, JOBS_ENQUEUED) == 0
 
 
-@each(ALL)
-def test_every_sign_says_what_it_means_and_what_to_do(sign: Any) -> None:
+@each_of(*ALL)
+def test_every_sign_says_what_it_means_and_what_to_do(*, sign: Any) -> None:
     assert sign.means.endswith(".")
     assert sign.to_do.endswith(".")
     assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
@@ -64,8 +64,8 @@ ODD_COUNTS: list[Any] = [
 ]
 
 
-@each(ODD_COUNTS)
-def test_what_another_release_wrote_in_another_shape_is_left_out(odd: Any) -> None:
+@each_of(*ODD_COUNTS)
+def test_what_another_release_wrote_in_another_shape_is_left_out(*, odd: Any) -> None:
     assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
     assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
 
@@ -80,8 +80,8 @@ ODD_HISTOGRAMS: list[Any] = [
 ]
 
 
-@each(ODD_HISTOGRAMS)
-def test_so_is_a_histogram_that_is_none(odd: Any) -> None:
+@each_of(*ODD_HISTOGRAMS)
+def test_so_is_a_histogram_that_is_none(*, odd: Any) -> None:
     assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []
 
 

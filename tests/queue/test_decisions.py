@@ -41,7 +41,7 @@ from pulse_django.queue.words.outcomes import (
 )
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, delay_of, retry_on, retry_unless
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
 THIRD = Budget(attempts=3, refunds=0, max_attempts=10)
@@ -199,8 +199,8 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
 ]
 
 
-@each(TABLE)
-def test_decide(row: Any, outcome: Any, budget: Any, policy: Any, expected: Any) -> None:
+@each_of(*TABLE)
+def test_decide(*, row: Any, outcome: Any, budget: Any, policy: Any, expected: Any) -> None:
     assert decide(outcome, budget, policy=policy, rand=middle) == expected
 
 
@@ -291,8 +291,8 @@ def test_a_function_of_the_attempt_is_a_backoff() -> None:
         RetryPolicy(backoff=15)  # type: ignore[arg-type]
 
 
-@each([-5, 0, 1])
-def test_the_backoff_is_never_shorter_than_the_first(counted: Any) -> None:
+@each_of(-5, 0, 1)
+def test_the_backoff_is_never_shorter_than_the_first(*, counted: Any) -> None:
     assert Backoff().delay(counted, middle) == 1 * S
 
 

@@ -26,7 +26,7 @@ from pulse_django.worker.heartbeat import Heartbeat
 from pulse_django.worker.recovery import Recovery
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import WorkerFactory, make_job, now
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.worker.steps import claimer_for
 
@@ -183,7 +183,7 @@ class TestAdopt:
             call_command("pulse_check", "--yes")
 
 
-@each(((7, "E003"), ("x" * 65, "E004"), ("a\nb", "E004"), ("", None), ("production", None)))
-def test_a_name_that_cannot_be_kept_is_a_problem_of_the_setting(name: Any, problem: Any) -> None:
+@each_of(*((7, "E003"), ("x" * 65, "E004"), ("a\nb", "E004"), ("", None), ("production", None)))
+def test_a_name_that_cannot_be_kept_is_a_problem_of_the_setting(*, name: Any, problem: Any) -> None:
     found = [one.id.rpartition(".")[2] for one in parse({"DEPLOYMENT": name})[1]]
     assert found == ([problem] if problem else [])

@@ -21,8 +21,8 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.states import Status
 from pulse_django.run.results import result_of
 from testproject.shop import tasks
-from tests.database import empty_tables
-from tests.faults import all_faults, each
+from tests.database import empty_tables, on_empty_tables
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -122,18 +122,31 @@ def test_a_job_is_added_once_for_each_of_many_arguments() -> None:
     ]
 
 
-@each(
-    ['"', "\\", '\\"', "{a,b}", "NULL", "\\N", "\\.", ",", "'", "a\tb\nc\rd", "%s", "{}", "\\u0041", "ünï😀"],
-    before=empty_tables,
+@each_of(
+    '"',
+    "\\",
+    '\\"',
+    "{a,b}",
+    "NULL",
+    "\\N",
+    "\\.",
+    ",",
+    "'",
+    "a\tb\nc\rd",
+    "%s",
+    "{}",
+    "\\u0041",
+    "ünï😀",
+    around=on_empty_tables,
 )
-def test_what_copy_spells_specially_is_an_argument_like_any_other(text: Any) -> None:
+def test_what_copy_spells_specially_is_an_argument_like_any_other(*, text: Any) -> None:
     [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
     job = Job.objects.get(pk=job_id)
     assert (job.args, job.kwargs) == ([text], {text: text})
 
 
-@each(["a\\b", "\\N", "\\.", "ünï😀"], before=empty_tables)
-def test_what_copy_spells_specially_is_a_name_like_any_other(name: Any) -> None:
+@each_of("a\\b", "\\N", "\\.", "ünï😀", around=on_empty_tables)
+def test_what_copy_spells_specially_is_a_name_like_any_other(*, name: Any) -> None:
     [job_id] = Job.objects.enqueue_many([NewJob(task=name, queue=name, trace=name)])
     job = Job.objects.get(pk=job_id)
     assert (job.task, job.queue, job.trace) == (name, name, name)
@@ -186,8 +199,8 @@ def test_options_that_are_enums_are_stored_as_their_values() -> None:
         assert (job.priority, job.queue, job.max_attempts) == (7, "mail", 7)
 
 
-@each([60, 120, 180, 240, 300], before=empty_tables)
-def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks(days: Any) -> None:
+@each_of(60, 120, 180, 240, 300, around=on_empty_tables)
+def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks(*, days: Any) -> None:
     delay = timedelta(days=days)
     new = NewJob(task="tests.add", run_after=delay)
     with transaction.atomic():

@@ -21,9 +21,9 @@ from pulse_django.queue.words.outcomes import Cancelled, Failed, Snoozed, Succee
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import HOT, Status, era_of
 from pulse_django.queue.words.verb_results import Report
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now, today
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 
@@ -96,20 +96,18 @@ class TestLeaving:
         Job.objects.reap()
         assert (era(running), Job.objects.get(pk=running.pk).status) == (today(), Status.CANCELLED)
 
-    @each(
-        [
-            {"status": "RUNNING", "finished_at": None},
-            {"locked_by": "me"},
-            {"lease_until": now()},
-            {"finished_at": None},
-            {"status": "CANCELLED", "result": [1]},
-            {"refunds": -1},
-            {"attempts": 11},
-            {"losses": 2},
-        ],
-        before=empty_tables,
+    @each_of(
+        {"status": "RUNNING", "finished_at": None},
+        {"locked_by": "me"},
+        {"lease_until": now()},
+        {"finished_at": None},
+        {"status": "CANCELLED", "result": [1]},
+        {"refunds": -1},
+        {"attempts": 11},
+        {"losses": 2},
+        around=on_empty_tables,
     )
-    def test_the_partition_of_a_day_refuses_what_is_not_over(self, wrong: Any) -> None:
+    def test_the_partition_of_a_day_refuses_what_is_not_over(self, *, wrong: Any) -> None:
         job = make_job(Status.COMPLETED)
         with pytest.raises(IntegrityError, match="pulse_job_is_over"), transaction.atomic():
             Job.objects.filter(pk=job.pk).update(**wrong)
@@ -240,8 +238,8 @@ class TestDays:
         assert list(IdempotencyKey.objects.values_list("key", flat=True)) == ["kept"]
         assert [attempt.job_id for attempt in StoredAttempt.objects.all()] == [kept.pk]
 
-    @each([OLD, None])
-    def test_a_day_is_kept_until_its_last_job_is_old_enough(self, day: Any) -> None:
+    @each_of(OLD, None)
+    def test_a_day_is_kept_until_its_last_job_is_old_enough(self, *, day: Any) -> None:
         """To the hour, also if it is yesterday."""
         day = day or datetime.now(UTC).date() - timedelta(days=1)
         sql("SELECT pulse_django_make_day(%s, 0)", era_of(day))
@@ -297,7 +295,7 @@ class TestDays:
         rival.rollback()
         assert Job.objects.drop_days(older_than=timedelta(days=7)) == [OLD]
 
-    @each([0, 1, -20200101, 2_000_000_000, 20201399, 20210229], before=empty_tables)
-    def test_what_is_not_a_day_is_refused(self, era: Any) -> None:
+    @each_of(0, 1, -20200101, 2_000_000_000, 20201399, 20210229, around=on_empty_tables)
+    def test_what_is_not_a_day_is_refused(self, *, era: Any) -> None:
         with pytest.raises(Exception, match=r"not a day|out of range"), transaction.atomic():
             sql("SELECT pulse_django_make_day(%s, 0)", era)

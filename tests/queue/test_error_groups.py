@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulse_django.queue.database.sql_functions import Fingerprint
 from pulse_django.queue.words.payloads import MAX_FRAME, MAX_SUMMARY, ErrorReport
-from tests.faults import each
+from tests.faults import each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -91,8 +91,8 @@ class TestTheFrame:
         assert said.endswith(" [uuid.py:__init__]")
         assert ErrorReport.of(ValueError("no")).last_error == "ValueError: no", "it was never raised"
 
-    @each(["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"])
-    def test_any_name_of_a_file_fits(self, name: Any) -> None:
+    @each_of("a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py")
+    def test_any_name_of_a_file_fits(self, *, name: Any) -> None:
         with undone():
             scope: dict[str, Any] = {}
             exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)

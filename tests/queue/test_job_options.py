@@ -7,7 +7,7 @@ import pytest
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.queue.words.job_options import NewJob
-from tests.faults import each
+from tests.faults import each_of
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"task": ""}, "task: '' is not a non-empty string"),
@@ -39,8 +39,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@each(REFUSED)
-def test_a_job_that_could_never_run_is_refused_with_the_field_named(fields: Any, message: Any) -> None:
+@each_of(*REFUSED)
+def test_a_job_that_could_never_run_is_refused_with_the_field_named(*, fields: Any, message: Any) -> None:
     with pytest.raises(InvalidJob, match=message):
         NewJob(**{"task": "tests.add", **fields})
 

@@ -12,9 +12,9 @@ from django.db.models.functions import Coalesce, Concat
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.database.sql_functions import Fingerprint
 from pulse_django.queue.words.states import Status
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import make_job, now
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -58,37 +58,33 @@ def fingerprint(error: str) -> str:
     return found
 
 
-@each(
-    [
-        ("OSError: host 10.0.0.1:5432 is away", "OSError: host 10.0.0.99:5433 is away"),
-        ("TypeError: <Thing object at 0x7f3c2a10>", "TypeError: <Thing object at 0x7f0000ff>"),
-        ("SMTPError: ada@example.com refused", "SMTPError: bob.x+y@mail.example refused"),
-        ("FileNotFoundError: /srv/a/b.txt", "FileNotFoundError: /home/zoë/c"),
-        ("E: C:\\Users\\ada is gone", "E: D:/x is gone"),
-        ("E: took 3s", "E: took 2.75s"),
-    ],
-    before=empty_tables,
+@each_of(
+    ("OSError: host 10.0.0.1:5432 is away", "OSError: host 10.0.0.99:5433 is away"),
+    ("TypeError: <Thing object at 0x7f3c2a10>", "TypeError: <Thing object at 0x7f0000ff>"),
+    ("SMTPError: ada@example.com refused", "SMTPError: bob.x+y@mail.example refused"),
+    ("FileNotFoundError: /srv/a/b.txt", "FileNotFoundError: /home/zoë/c"),
+    ("E: C:\\Users\\ada is gone", "E: D:/x is gone"),
+    ("E: took 3s", "E: took 2.75s"),
+    around=on_empty_tables,
 )
-def test_numbers_ids_and_addresses_make_no_difference(one: Any, other: Any) -> None:
+def test_numbers_ids_and_addresses_make_no_difference(*, one: Any, other: Any) -> None:
     """What tests/queue/test_error_groups.py does not make up."""
     assert fingerprint(one) == fingerprint(other)
 
 
-@each(
-    [
-        ("ValueError: no [a.py:f]", "ValueError: no"),
-        ("ValueError: can't and won't", "ValueError: can't or won't"),
-        ("Http404: no", "S3Error: no"),
-        ("ValueError: added", "ValueError: faded"),  # words, though all their letters are hexadecimal
-    ],
-    before=empty_tables,
+@each_of(
+    ("ValueError: no [a.py:f]", "ValueError: no"),
+    ("ValueError: can't and won't", "ValueError: can't or won't"),
+    ("Http404: no", "S3Error: no"),
+    ("ValueError: added", "ValueError: faded"),  # words, though all their letters are hexadecimal
+    around=on_empty_tables,
 )
-def test_words_make_one(one: Any, other: Any) -> None:
+def test_words_make_one(*, one: Any, other: Any) -> None:
     assert fingerprint(one) != fingerprint(other)
 
 
-@each(["x" * 2_000, "\U0001f4a9" * 2_000, "%s %(x)s {} \\1 \\m", "1" * 2_000], before=empty_tables)
-def test_any_error_has_one_that_fits_the_index(error: Any) -> None:
+@each_of("x" * 2_000, "\U0001f4a9" * 2_000, "%s %(x)s {} \\1 \\m", "1" * 2_000, around=on_empty_tables)
+def test_any_error_has_one_that_fits_the_index(*, error: Any) -> None:
     assert len(fingerprint(error)) <= 200
 
 
@@ -103,16 +99,14 @@ def test_the_ledger_tells_when_a_lost_worker_was_heard_of_last() -> None:
     assert attempts[timed_out.pk].last_seen_at is None, "its worker is alive"
 
 
-@each(
-    [
-        (Concat("queue", Value("-"), "task"), "mail-shop.echo"),
-        (Concat(Value("-"), "queue"), "-mail"),
-        (Case(When(priority__gt=5, then=Value("high")), default="queue"), "mail"),
-        (Coalesce("locked_by", Value("nobody")), "nobody"),
-        (Coalesce(Value("x"), "locked_by"), "x"),
-    ],
-    before=empty_tables,
+@each_of(
+    (Concat("queue", Value("-"), "task"), "mail-shop.echo"),
+    (Concat(Value("-"), "queue"), "-mail"),
+    (Case(When(priority__gt=5, then=Value("high")), default="queue"), "mail"),
+    (Coalesce("locked_by", Value("nobody")), "nobody"),
+    (Coalesce(Value("x"), "locked_by"), "x"),
+    around=on_empty_tables,
 )
-def test_they_mix_with_other_text(expression: Any, expected: Any) -> None:
+def test_they_mix_with_other_text(*, expression: Any, expected: Any) -> None:
     make_job(task="shop.echo", queue="mail")
     assert Job.objects.annotate(found=expression).get().found == expected

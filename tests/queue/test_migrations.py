@@ -21,7 +21,7 @@ from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
 from pulse_django.models import Attempt, Job
 from tests.factories import today
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -154,8 +154,8 @@ class TestDatabaseChecks:
         assert database_checks.check_database(databases=None) == []
         assert database_checks.check_database(databases=["other"]) == []
 
-    @each([("140009", True), ("149999", True), ("150000", False)])
-    def test_a_server_before_15_is_refused(self, version: Any, refused: Any) -> None:
+    @each_of(("140009", True), ("149999", True), ("150000", False))
+    def test_a_server_before_15_is_refused(self, *, version: Any, refused: Any) -> None:
         found = {
             "server_version_num": version,
             "server_version": "14.9",
@@ -165,15 +165,15 @@ class TestDatabaseChecks:
         messages = database_checks._check_version(found)
         assert [message.id for message in messages] == (["pulse_django.E008"] if refused else [])
 
-    @each(["fsync", "full_page_writes"])
-    def test_a_server_that_may_forget_is_warned_about(self, off: Any) -> None:
+    @each_of("fsync", "full_page_writes")
+    def test_a_server_that_may_forget_is_warned_about(self, *, off: Any) -> None:
         [message] = database_checks._check_durability({"fsync": "on", "full_page_writes": "on"} | {off: "off"})
         assert message.id == "pulse_django.W002"
         assert off in message.msg
         assert not message.is_serious()
 
-    @each([("synchronous_commit", "off"), ("default_transaction_isolation", "serializable")])
-    def test_a_careless_role_is_warned_about(self, name: Any, value: Any) -> None:
+    @each_of(("synchronous_commit", "off"), ("default_transaction_isolation", "serializable"))
+    def test_a_careless_role_is_warned_about(self, *, name: Any, value: Any) -> None:
         good = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
         assert database_checks._check_session(good) == []
         [message] = database_checks._check_session(good | {name: value})

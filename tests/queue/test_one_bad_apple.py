@@ -17,9 +17,9 @@ from pulse_django.queue.words.outcomes import Failed, Snoozed, Succeeded, Worker
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, expire, next_run_is_due, sql
 from tests.rival import Rival, backend_pid
 
@@ -60,8 +60,8 @@ class TestReap:
         settles = sum("UPDATE pulse_django_job_hot" in one["sql"] for one in sent)
         assert max(reaps, settles) < 24
 
-    @each([0, -1], before=empty_tables)
-    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self, limit: Any) -> None:
+    @each_of(0, -1, around=on_empty_tables)
+    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self, *, limit: Any) -> None:
         with transaction.atomic():
             with pytest.raises(ValueError, match="limit"):
                 Job.objects.reap(limit=limit)
@@ -113,9 +113,9 @@ class TestClaim:
 
 
 class TestHeartbeat:
-    @each(['"\\u0000"', "nope", '"\\ud800"', ""], before=empty_tables)
+    @each_of('"\\u0000"', "nope", '"\\ud800"', "", around=on_empty_tables)
     def test_progress_that_cannot_be_stored_costs_no_lease(
-        self, progress: Any, caplog: pytest.LogCaptureFixture
+        self, caplog: pytest.LogCaptureFixture, *, progress: Any
     ) -> None:
         caplog.clear()
         jobs = [make_job(Status.RUNNING) for _ in range(3)]
@@ -141,19 +141,17 @@ class TestHeartbeat:
 
 
 class TestSettle:
-    @each(
-        [
-            (Failed(ErrorReport(error_class="x" * 300, message="no")), Retry(timedelta(), "\x00" * 5_000)),
-            (Failed(ErrorReport(error_class="a\x00b", message="no")), Retry(timedelta(), "\x00" * 5_000)),
-            (
-                Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
-                Retry(timedelta(), "\x00" * 5_000),
-            ),
-            *((Snoozed(delay), Postpone(delay)) for delay in (timedelta.max, timedelta.min, CENTURIES)),
-        ],
-        before=empty_tables,
+    @each_of(
+        (Failed(ErrorReport(error_class="x" * 300, message="no")), Retry(timedelta(), "\x00" * 5_000)),
+        (Failed(ErrorReport(error_class="a\x00b", message="no")), Retry(timedelta(), "\x00" * 5_000)),
+        (
+            Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
+            Retry(timedelta(), "\x00" * 5_000),
+        ),
+        *((Snoozed(delay), Postpone(delay)) for delay in (timedelta.max, timedelta.min, CENTURIES)),
+        around=on_empty_tables,
     )
-    def test_a_report_from_who_knows_where_is_made_to_fit(self, outcome: Any, decision: Any) -> None:
+    def test_a_report_from_who_knows_where_is_made_to_fit(self, *, outcome: Any, decision: Any) -> None:
         good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
         reports = [Report(lease_of(bad), outcome, decision), Report(lease_of(good), Succeeded(), Complete())]
         assert Job.objects.settle(reports).accepted == {
@@ -162,8 +160,8 @@ class TestSettle:
         }
         assert len(list(Job.objects.all())) == 2  # and everything can still be read
 
-    @each(["nope", '"\\u0000"', '"\\ud800"'], before=empty_tables)
-    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self, result: Any) -> None:
+    @each_of("nope", '"\\u0000"', '"\\ud800"', around=on_empty_tables)
+    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self, *, result: Any) -> None:
         good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
         reports = [
             Report(lease_of(bad), Succeeded(result), Complete(result)),
@@ -265,8 +263,8 @@ class TestBounds:
                     act()
             make_job()
 
-    @each([timedelta(seconds=-1), CENTURIES, timedelta.max], before=empty_tables)
-    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self, delay: Any) -> None:
+    @each_of(timedelta(seconds=-1), CENTURIES, timedelta.max, around=on_empty_tables)
+    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self, *, delay: Any) -> None:
         self.ask_for(delay)
 
     def test_a_pause_that_ended_is_not_continued_by_the_next(self) -> None:

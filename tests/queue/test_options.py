@@ -16,7 +16,7 @@ from pulse_django.queue.words.durations import Seconds
 from pulse_django.queue.words.options import COLUMNS, JOB_OPTIONS, OPTIONS, ClaimedOptions, JobOptions, Options, Whole
 from pulse_django.run.registry import InvalidTask
 from pulse_django.tasks import PulseTask
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 
 
 def plain() -> None: ...
@@ -33,8 +33,8 @@ def kept(annotation: Any) -> Any:
     return DURATIONS.get(annotation, annotation)
 
 
-@each(OPTIONS)
-def test_a_task_has_each_option_as_an_attribute_with_the_declared_default(name: Any) -> None:
+@each_of(*OPTIONS)
+def test_a_task_has_each_option_as_an_attribute_with_the_declared_default(*, name: Any) -> None:
     assert ATTRIBUTES[name].default == OPTIONS[name].default
 
 
@@ -60,8 +60,8 @@ def test_what_jobs_keep_and_djangos_own_are_the_options_with_a_column() -> None:
         assert not option.column or Job._meta.get_field(option.column)
 
 
-@each(OF_A_CLAIM)
-def test_what_a_claim_brings_has_the_declared_type(name: Any) -> None:
+@each_of(*OF_A_CLAIM)
+def test_what_a_claim_brings_has_the_declared_type(*, name: Any) -> None:
     assert OPTIONS[name].column
     assert OF_A_CLAIM[name] == kept(OPTIONS[name].annotation)
 
@@ -86,8 +86,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@each(REFUSED)
-def test_an_option_that_the_decorator_does_not_take_is_told_with_what_to_write(options: Any, message: Any) -> None:
+@each_of(*REFUSED)
+def test_an_option_that_the_decorator_does_not_take_is_told_with_what_to_write(*, options: Any, message: Any) -> None:
     with pytest.raises(TypeError) as refused:
         task(**options)
     assert message in str(refused.value)
@@ -111,8 +111,8 @@ NOT_ALLOWED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@each(NOT_ALLOWED)
-def test_a_value_that_is_not_allowed_is_told_with_task_and_option(options: Any, message: Any) -> None:
+@each_of(*NOT_ALLOWED)
+def test_a_value_that_is_not_allowed_is_told_with_task_and_option(*, options: Any, message: Any) -> None:
     with pytest.raises(InvalidTask) as refused:
         PulseTask(func=plain, name="test.options", **options)
     assert str(refused.value).startswith(message)

@@ -13,9 +13,9 @@ from pulse_django.queue import claim
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.states import Status
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -66,8 +66,8 @@ def test_200_mb_of_one_letter_are_refused_however_small_they_are_stored() -> Non
 
 
 @uncompressed
-@each(["args", "kwargs", "progress", "on_dead"], before=empty_tables)
-def test_each_column_that_a_claim_brings_is_measured(column: Any) -> None:
+@each_of("args", "kwargs", "progress", "on_dead", around=on_empty_tables)
+def test_each_column_that_a_claim_brings_is_measured(*, column: Any) -> None:
     job, rule = make_job(), HOOK_BOUND if column == "on_dead" else TEXT_BOUND
     with pytest.raises(IntegrityError, match=rule), transaction.atomic():
         update_letters(job, column)
@@ -140,8 +140,8 @@ def test_a_claim_takes_what_fits_in_the_order_of_the_queue(monkeypatch: pytest.M
     assert [len(Job.objects.claim(ME, limit=100)) for _ in range(3)] == [1, 1, 0]
 
 
-@each([False, True], before=empty_tables)
-def test_what_is_enqueued_is_measured_in_bytes_of_its_text(many: Any) -> None:
+@each_of(False, True, around=on_empty_tables)
+def test_what_is_enqueued_is_measured_in_bytes_of_its_text(*, many: Any) -> None:
     new = NewJob(task="tests.add", args=["é", 1e20], kwargs={"a": 1})
     if many:
         Job.objects.enqueue_many([new])

@@ -24,7 +24,7 @@ from pulse_django.queue.words.payloads import (
     encode_arguments,
     encode_result,
 )
-from tests.faults import each
+from tests.faults import each_of
 
 LIMIT = 1_000_000
 
@@ -76,8 +76,8 @@ REFUSED = [
 ]
 
 
-@each(REFUSED)
-def test_arguments_that_cannot_be_stored_are_refused_with_the_place(value: Any, message: Any) -> None:
+@each_of(*REFUSED)
+def test_arguments_that_cannot_be_stored_are_refused_with_the_place(*, value: Any, message: Any) -> None:
     with pytest.raises(PayloadError, match=message):
         encode_arguments(value, limit=LIMIT, what="args")
 
@@ -87,16 +87,16 @@ def test_a_refusal_can_be_caught_as_what_it_is() -> None:
     assert issubclass(InvalidJob, ValueError)
 
 
-@each(["\\u0000", "\\ud800", "😀", {"a": None, "b": 1.5}, [], True, "1e5 -0.0", '"1e5'])
-def test_honest_arguments_pass_unchanged(value: Any) -> None:
+@each_of("\\u0000", "\\ud800", "😀", {"a": None, "b": 1.5}, [], True, "1e5 -0.0", '"1e5')
+def test_honest_arguments_pass_unchanged(*, value: Any) -> None:
     assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [value]
 
 
 NUMBERS = [1e16, 1e22, 1e23, 1.7976931348623157e308, 5e-324, 1e-7, -0.0, 0.0, -1e17, 10**16, 2**63, 10**4299]
 
 
-@each(NUMBERS)
-def test_a_number_is_spelled_so_that_it_keeps_its_type(number: Any) -> None:
+@each_of(*NUMBERS)
+def test_a_number_is_spelled_so_that_it_keeps_its_type(*, number: Any) -> None:
     text = encode_arguments([number, {"k": [number]}], limit=LIMIT, what="args")
     assert "e" not in text, "jsonb knows no exponent, and a whole number would be read back"
     [read, inner] = json.loads(text)
@@ -124,8 +124,8 @@ NEAREST: list[tuple[Any, Any]] = [
 ]
 
 
-@each(NEAREST)
-def test_what_json_has_no_type_for_becomes_the_nearest_built_in(value: Any, read: Any) -> None:
+@each_of(*NEAREST)
+def test_what_json_has_no_type_for_becomes_the_nearest_built_in(*, value: Any, read: Any) -> None:
     assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [read]
 
 
@@ -139,8 +139,8 @@ CHANGED: list[tuple[Any, str]] = [
 ]
 
 
-@each(CHANGED)
-def test_a_result_that_would_be_read_back_changed_or_cannot_be_stored_is_refused(value: Any, message: Any) -> None:
+@each_of(*CHANGED)
+def test_a_result_that_would_be_read_back_changed_or_cannot_be_stored_is_refused(*, value: Any, message: Any) -> None:
     with pytest.raises(UnstorableResult, match=message):
         encode_result(value, limit=LIMIT)
 
@@ -183,8 +183,8 @@ def raised(error: BaseException) -> BaseException:
 
 
 class TestErrorReport:
-    @each([Unspeakable(), Fatal(), NotText()])
-    def test_an_exception_whose_str_raises_still_makes_a_report(self, error: Any) -> None:
+    @each_of(Unspeakable(), Fatal(), NotText())
+    def test_an_exception_whose_str_raises_still_makes_a_report(self, *, error: Any) -> None:
         report = ErrorReport.of(raised(error))
         assert report.error_class.endswith(type(error).__name__)
         assert "the message is not available" in report.message

@@ -20,9 +20,9 @@ from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Beat, Report, Settled
 from tests.crash.processes import run_script
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, expire, next_run_is_due, sql, success
 from tests.rival import Rival, backend_pid
 
@@ -194,8 +194,8 @@ def test_a_row_that_a_rival_claimed_between_pick_and_update_is_not_claimed_twice
 # --- 22-31: the fence
 
 
-@each(["zombie", "another worker"], before=empty_tables)
-def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself(name: str) -> None:
+@each_of("zombie", "another worker", around=on_empty_tables)
+def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself(*, name: str) -> None:
     """And to another worker. Every verb tells it, and what it reports changes nothing."""
     job = make_job()
     zombie, current = reclaimed_by(Identity(name), job)
@@ -210,8 +210,8 @@ def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself(name:
     assert Job.objects.settle([success(current)]).accepted == {current.lease: Status.COMPLETED}
 
 
-@each(["holder", "attempt", "job_id"], before=empty_tables)
-def test_every_part_of_the_lease_is_in_the_fence_of_every_verb(part: Any) -> None:
+@each_of("holder", "attempt", "job_id", around=on_empty_tables)
+def test_every_part_of_the_lease_is_in_the_fence_of_every_verb(*, part: Any) -> None:
     job = make_job(Status.RUNNING, attempts=3)
     lease = lease_of(job)
     wrong = Lease(

@@ -18,9 +18,9 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity, Lease
 from pulse_django.queue.words.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
 from pulse_django.queue.words.states import Status
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import lease_of, make_job, now
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.queue.steps import claim_one, expire, may_give_up, sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -111,8 +111,8 @@ def reap_and_decide(why: str, budget: Budget) -> None:
     assert (reaped.lease, reaped.token) == (lease_of_entry(entry), entry.token)
 
 
-@each(BUDGETS, OVER, before=empty_tables)
-def test_the_reap_statement_and_decide_are_the_same_rule(budget: Any, why: Any) -> None:
+@each_of(*combined(BUDGETS, OVER), around=on_empty_tables)
+def test_the_reap_statement_and_decide_are_the_same_rule(*, budget: Any, why: Any) -> None:
     reap_and_decide(why, budget)
 
 

@@ -27,9 +27,9 @@ from pulse_django.queue.words.outcomes import (
 from pulse_django.queue.words.payloads import ErrorReport
 from pulse_django.queue.words.states import Status
 from pulse_django.queue.words.verb_results import Report
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import lease_of, make_job, now
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import claim_one, sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -85,8 +85,8 @@ def test_a_lost_worker_is_counted() -> None:
     assert Attempt.objects.get().message == "killed by signal 9"
 
 
-@each([(Cancelled("enough"), "enough"), (Discarded("gone"), "gone"), (Cancelled(), "customer left")])
-def test_a_cancelled_run_says_why_or_keeps_the_reason_of_the_request(outcome: Any, reason: Any) -> None:
+@each_of((Cancelled("enough"), "enough"), (Discarded("gone"), "gone"), (Cancelled(), "customer left"))
+def test_a_cancelled_run_says_why_or_keeps_the_reason_of_the_request(*, outcome: Any, reason: Any) -> None:
     job = make_job(Status.RUNNING)
     Job.objects.request_cancel([job.pk], reason="customer left")
     Job.objects.settle([Report(lease_of(job), outcome, Cancel(outcome.reason))])
@@ -108,8 +108,8 @@ def test_no_reports_are_no_reports() -> None:
     assert Job.objects.heartbeat([]).alive == frozenset()
 
 
-@each(["", "\x00", "\x00\ud800", "x" * 100_000, "%s {0} \\ '"], before=empty_tables)
-def test_a_dead_letter_always_has_a_reason_that_can_be_stored(reason: Any) -> None:
+@each_of("", "\x00", "\x00\ud800", "x" * 100_000, "%s {0} \\ '", around=on_empty_tables)
+def test_a_dead_letter_always_has_a_reason_that_can_be_stored(*, reason: Any) -> None:
     job = make_job(Status.RUNNING)
     assert Job.objects.settle([Report(lease_of(job), WorkerLost(reason), DeadLetter(reason))]).accepted
     job.refresh_from_db()
@@ -123,17 +123,17 @@ class Unspeakable(Exception):
         raise RuntimeError
 
 
-@each(
-    {
+@each_of(
+    *{
         "str raises": Unspeakable(),
         "hostile": ValueError("\x00\ud800\x1b[31m"),
         "10 MB": ValueError("x" * 10_000_000),
         "SystemExit": SystemExit(1),
         "KeyboardInterrupt": KeyboardInterrupt(),
     }.items(),
-    before=empty_tables,
+    around=on_empty_tables,
 )
-def test_whatever_a_handler_raises_ends_its_attempt(case: Any, error: Any) -> None:
+def test_whatever_a_handler_raises_ends_its_attempt(*, case: Any, error: Any) -> None:
     job = make_job(Status.RUNNING)
     outcome = Failed(ErrorReport.of(error))
     decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
@@ -142,8 +142,8 @@ def test_whatever_a_handler_raises_ends_its_attempt(case: Any, error: Any) -> No
     assert type(error).__name__ in job.last_error
 
 
-@each(["nul\x00", "\ud800", float("nan"), {1: "a"}, object(), {1, 2}, b"bytes", print], before=empty_tables)
-def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason(value: Any) -> None:
+@each_of("nul\x00", "\ud800", float("nan"), {1: "a"}, object(), {1, 2}, b"bytes", print, around=on_empty_tables)
+def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason(*, value: Any) -> None:
     job = make_job(Status.RUNNING)
     outcome = returned(value, limit=1_000_000)
     decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
@@ -185,8 +185,8 @@ class TestBatchesOfBothKinds:
     def statuses(self, reports: list[Report]) -> list[str]:
         return [Job.objects.get(pk=report.lease.job_id).status for report in reports]
 
-    @each([False, True], before=empty_tables)
-    def test_each_gets_its_own_end_and_result(self, within: Any) -> None:
+    @each_of(False, True, around=on_empty_tables)
+    def test_each_gets_its_own_end_and_result(self, *, within: Any) -> None:
         reports = self.reports()
         with transaction.atomic() if within else nullcontext():
             settled = Job.objects.settle(reports)
@@ -241,8 +241,8 @@ def running(allowed: timedelta | None, **columns: Any) -> Job:
     return make_job(Status.RUNNING, created_at=now(-HOUR), give_up_after=allowed, **columns)
 
 
-@each([(HOUR + MINUTE, True), (HOUR + 3 * MINUTE, False), (None, False)], before=empty_tables)
-def test_a_retry_that_would_come_too_late_is_a_dead_letter_that_says_so(allowed: Any, is_late: Any) -> None:
+@each_of((HOUR + MINUTE, True), (HOUR + 3 * MINUTE, False), (None, False), around=on_empty_tables)
+def test_a_retry_that_would_come_too_late_is_a_dead_letter_that_says_so(*, allowed: Any, is_late: Any) -> None:
     job = settled(running(allowed), ERROR, Retry(2 * MINUTE, "ValueError: no"))
     if is_late:
         assert (job.status, job.last_error) == (Status.DEAD_LETTERED, f"{GAVE_UP} ValueError: no")
@@ -253,15 +253,13 @@ def test_a_retry_that_would_come_too_late_is_a_dead_letter_that_says_so(allowed:
     assert [one.message for one in Attempt.objects.all()] == ["no"]
 
 
-@each(
-    [
-        (Snoozed(HOUR), Postpone(HOUR), Status.PENDING),
-        (Released(), Postpone(timedelta()), Status.PENDING),
-        (Cancelled(), Cancel("enough"), Status.CANCELLED),
-    ],
-    before=empty_tables,
+@each_of(
+    (Snoozed(HOUR), Postpone(HOUR), Status.PENDING),
+    (Released(), Postpone(timedelta()), Status.PENDING),
+    (Cancelled(), Cancel("enough"), Status.CANCELLED),
+    around=on_empty_tables,
 )
-def test_what_is_no_retry_is_not_limited(outcome: Any, decision: Any, status: Any) -> None:
+def test_what_is_no_retry_is_not_limited(*, outcome: Any, decision: Any, status: Any) -> None:
     assert settled(running(MINUTE), outcome, decision).status == status
 
 

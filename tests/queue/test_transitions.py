@@ -15,9 +15,9 @@ from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.outcomes import Cancelled, Outcome, Released, Succeeded, Waited, WorkerLost
 from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.queue.words.verb_results import Report
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import lease_of, make_job
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.queue.moves import GONE, MOVES
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -144,8 +144,8 @@ def row_of(job: Job) -> dict[str, Any]:
     return {field.attname: getattr(job, field.attname) for field in Job._meta.concrete_fields}
 
 
-@each(MOVES, Status, before=empty_tables)
-def test_a_verb_moves_a_job_exactly_as_the_transition_table_says(verb: Any, status: Any) -> None:
+@each_of(*combined(MOVES, Status), around=on_empty_tables)
+def test_a_verb_moves_a_job_exactly_as_the_transition_table_says(*, verb: Any, status: Any) -> None:
     expected = MOVES[verb].get(status) or {status}  # a status that is not listed stays as it was
     assert set(reached(verb, status)) == set(expected)
 

@@ -41,7 +41,7 @@ from pulse_django.testing import fake_context, jump_to_next_run, run_job
 from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -149,6 +149,8 @@ def test_a_job_whose_arguments_do_not_fit_any_more_is_dead_lettered_at_once() ->
                 assert run_job(job, failures="keep").status == Status.DEAD_LETTERED
                 job.refresh_from_db()
                 assert job.last_error.startswith("CannotBeCalled: ")
+                assert f"{called.func.__name__}(" in job.last_error
+                assert "does not accept these arguments" in job.last_error
                 assert why in job.last_error
                 assert Attempt.objects.count() == 1
 
@@ -359,27 +361,25 @@ def test_an_option_among_the_arguments_of_a_call_is_told() -> None:
         tasks.add.enqueue(1, 2, acks_late=True)  # type: ignore[call-arg]
 
 
-def test_wrong_calls_say_the_line_to_write() -> None:
+@each_of(
+    (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
+    (lambda: retry_unless([ValueError]), InvalidJob, "is not an exception class; write retry_unless"),  # type: ignore[arg-type]
+    (lambda: retry_on("ValueError"), InvalidJob, "is not an exception class"),  # type: ignore[arg-type]
+    (lambda: retry_on(OSError, backoff=NO_RETRIES), InvalidJob, "is neither a Backoff nor a function"),  # type: ignore[arg-type]
+    (retry_on, InvalidJob, r"retry_on\(\) names no exception. Write retry_on\(OSError\), or NO_RETRIES"),
+    (lambda: Every(minutes=0), InvalidSchedule, r"0.0s is not .*\. Write Every\(minutes=5\)"),
+    (lambda: Every(60, minutes=1), InvalidSchedule, "give either an interval"),
+    (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]
+    (
+        lambda: enqueue_many(tasks.add, range(3)),
+        InvalidJob,
+        r"arguments\[0\]: int is a single value; write \[value\]",
+    ),  # type: ignore[arg-type],
+)
+def test_wrong_calls_say_the_line_to_write(*, call: Any, error: Any, words: Any) -> None:
     """Each raised an error of Python's own, or passed and failed later."""
-    cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: task(expires="60")(tasks.add.func), TypeError, "expires: @task takes a number of seconds"),  # type: ignore[call-overload]
-        (lambda: retry_unless([ValueError]), InvalidJob, "is not an exception class; write retry_unless"),  # type: ignore[arg-type]
-        (lambda: retry_on("ValueError"), InvalidJob, "is not an exception class"),  # type: ignore[arg-type]
-        (lambda: retry_on(OSError, backoff=NO_RETRIES), InvalidJob, "is neither a Backoff nor a function"),  # type: ignore[arg-type]
-        (retry_on, InvalidJob, r"retry_on\(\) names no exception. Write retry_on\(OSError\), or NO_RETRIES"),
-        (lambda: Every(minutes=0), InvalidSchedule, r"0.0s is not .*\. Write Every\(minutes=5\)"),
-        (lambda: Every(60, minutes=1), InvalidSchedule, "give either an interval"),
-        (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]
-        (
-            lambda: enqueue_many(tasks.add, range(3)),
-            InvalidJob,
-            r"arguments\[0\]: int is a single value; write \[value\]",
-        ),  # type: ignore[arg-type]
-    ]
-    with all_faults() as about:
-        for call, error, words in cases:
-            with about(words), pytest.raises(error, match=words):
-                call()
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_answers_are_true_if_a_job_was_changed() -> None:

@@ -17,14 +17,13 @@ from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import Status
 from pulse_django.run.execute import perform
-from pulse_django.run.registry import Registry, TaskResultDoesNotExist, registry, task_backends
-from pulse_django.run.run import Run
+from pulse_django.run.registry import Registry, registry
 from pulse_django.signals import error_after_completion, job_finished
 from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
 from testproject.shop.models import Invoice, Order
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.rival import Rival
 from tests.run import more
 from tests.run.test_handlers import claimed_run, context_of
@@ -46,15 +45,6 @@ def test_a_reason_that_is_no_text_is_told_as_text() -> None:
     assert run_job(job).status == Status.CANCELLED
     job.refresh_from_db()
     assert job.cancel_reason == "ValueError('x')"
-
-
-def test_a_snooze_that_would_never_end_is_a_mistake() -> None:
-    from datetime import timedelta
-
-    from pulse_django import Snooze
-
-    with pytest.raises(TypeError, match="non-negative"):
-        Snooze(timedelta(-1))
 
 
 class TestProgress:
@@ -113,12 +103,14 @@ class TestAfterTheCompletion:
         assert "completed, then the handler raised" in record.getMessage()
         assert record.exc_info
 
-    def test_to_be_asked_to_stop_afterwards_is_no_error(self) -> None:
-        job = make_job(task="tests.run.more.completes_and_checks")
-        run = claimed_run(job)
-        performed = perform(run)
+    def test_to_be_asked_to_stop_afterwards_is_no_error_and_a_second_block_is_refused(self) -> None:
+        performed = perform(claimed_run(make_job(task="tests.run.more.completes_and_checks")))
         assert isinstance(performed.error, LeaseLost)
         assert performed.afterwards is None
+        performed = perform(claimed_run(make_job(task="tests.run.more.completes_twice")))
+        assert isinstance(performed.error, RuntimeError)
+        assert "the writes of a second atomic() would be lost" in str(performed.error)
+        assert Invoice.objects.count() == 1
 
     def test_it_is_not_counted_as_a_report_that_came_too_late(self) -> None:
         run_job(make_job(task="tests.run.more.completes_and_raises"), failures="keep")
@@ -126,14 +118,6 @@ class TestAfterTheCompletion:
         assert entry.late_at is not None
         tally = counted_in("default", entry.late_at.replace(second=0, microsecond=0)).signs
         assert not tally.get(LATE_REPORTS.name)
-
-    def test_a_second_block_is_refused_before_it_loses_anything(self) -> None:
-        job = make_job(task="tests.run.more.completes_twice")
-        run = claimed_run(job)
-        performed = perform(run)
-        assert isinstance(performed.error, RuntimeError)
-        assert "the writes of a second atomic() would be lost" in str(performed.error)
-        assert Invoice.objects.count() == 1
 
 
 @pytest.mark.parametrize("name", ["checks_in_transactions", "checks_while_atomic"])
@@ -169,10 +153,8 @@ class TestIdempotence:
         ):
             assert_idempotent(more.refuses_to_run_twice, 7)
 
-    def test_a_task_with_one_attempt_can_be_rehearsed(self) -> None:
+    def test_a_task_with_one_attempt_can_be_rehearsed_and_one_that_runs_at_most_once_not(self) -> None:
         assert_idempotent(more.has_one_attempt)
-
-    def test_a_task_that_runs_at_most_once_is_never_repeated(self) -> None:
         with pytest.raises(ValueError, match=r"runs_once: with at_most_once=True .* nothing to compare"):
             assert_idempotent(more.runs_once)
 
@@ -190,7 +172,7 @@ class TestRegistry:
             task(name="test.fresh", aliases=("shop.parrot",))(more.fans_out.func)
         assert "test.fresh" not in list(registry)
 
-    @pytest.mark.parametrize("option", ["idempotency_key", "delay"])
+    @pytest.mark.parametrize("option", ["idempotency_key", "run_after", "delay"])
     def test_what_belongs_to_one_call_cannot_be_declared(self, option: str) -> None:
         with pytest.raises(TypeError, match="using"):
             task(**{option: "x"})  # type: ignore[call-overload]
@@ -202,14 +184,9 @@ class TestFencing:
         run = Zombie(make_job())
         rival.begin()
         rival.run(Order.objects.filter(number=1).update, state="closed")
-        waiter = Rival()
-        try:
-            waiting = waiter.start(fenced_update, Order.objects.filter(state="open"), run.claim, state="paid")
-            waiter.wait_until_blocked(by=rival.pid)
+        with rival.blocks(fenced_update, Order.objects.filter(state="open"), run.claim, state="paid") as waiting:
             rival.commit()
             assert waiting.result(20) == 0
-        finally:
-            waiter.close()
         assert Order.objects.get().state == "closed"
 
     def test_an_alias_may_be_named(self) -> None:
@@ -219,21 +196,7 @@ class TestFencing:
         with pytest.raises(StaleToken):
             fenced_update(Order.objects.using("default"), older.claim, state="open")
 
-    def test_a_resource_must_have_a_name(self) -> None:
-        with all_faults() as about:
-            for resource in ["", "x" * 201, "nul\x00", "\ud800", 5]:
-                with about(repr(resource)[:20]), pytest.raises(ValueError, match="resource"):
-                    fence(resource, Zombie(make_job()).claim)
-
-
-def test_an_id_of_5000_digits_does_not_exist() -> None:
-    with pytest.raises(TaskResultDoesNotExist):
-        task_backends["default"].get_result("9" * 5_000)
-
-
-def test_a_worker_survives_a_run_of_a_job_that_is_gone() -> None:
-    run: Run = claimed_run(job := make_job(task="shop.echo", args=[1]))
-    Job.objects.filter(pk=job.pk).delete()
-    performed = perform(run)
-    assert performed.report is not None
-    assert Job.objects.settle([performed.report]).lost == {run.claim.lease}
+    @each_of("", "x" * 201, "nul\x00", "\ud800", 5)
+    def test_a_resource_must_have_a_name(self, *, resource: Any) -> None:
+        with pytest.raises(ValueError, match="resource"):
+            fence(resource, Zombie(make_job()).claim)

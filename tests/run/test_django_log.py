@@ -157,14 +157,6 @@ def test_handlers_of_parents_count_as_far_as_lines_reach_them(logger: logging.Lo
     assert django_log.is_on(logging.INFO) is True
 
 
-def test_a_short_run_makes_no_result_for_djangos_log(log: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "result_of_run", refuse)
-    shop.add.enqueue(1, 2)
-    [ran] = drain()
-    assert ran.status == "COMPLETED"
-    assert [line.rpartition("=")[2] for line in log.lines] == ["RUNNING", "SUCCESSFUL"]
-
-
 def test_a_record_factory_that_raises_costs_lines_and_no_run(log: Keeping) -> None:
     before = logging.getLogRecordFactory()
     logging.setLogRecordFactory(refuse)

@@ -18,7 +18,7 @@ from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.schedules.timings import Cron
 from pulse_django.tasks import PulseTask
 from pulse_django.testing import assert_enqueued, jump_to_next_run, run_job, run_schedules
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 NONSENSE = [True, -1, float("nan"), float("inf"), 1e300, "60"]
@@ -43,20 +43,17 @@ def rest(context: Any) -> None:
     context.wait_for_event("never", timeout=60)
 
 
-def test_a_number_is_seconds() -> None:
-    rows: list[tuple[Any, Any]] = [
-        (60, MINUTE),
-        (0.5, timedelta(milliseconds=500)),
-        (HOUR, HOUR),
-        (None, None),
-        (True, True),  # its caller refuses it
-        (1e300, timedelta.max),  # no bounds allow it
-        (-1e300, timedelta.min),
-    ]
-    with all_faults() as about:
-        for given, meant in rows:
-            with about(given):
-                assert as_timedelta(given) == meant
+@each_of(
+    (60, MINUTE),
+    (0.5, timedelta(milliseconds=500)),
+    (HOUR, HOUR),
+    (None, None),
+    (True, True),  # its caller refuses it
+    (1e300, timedelta.max),  # no bounds allow it
+    (-1e300, timedelta.min),
+)
+def test_a_number_is_seconds(*, given: Any, meant: Any) -> None:
+    assert as_timedelta(given) == meant
 
 
 def test_options_take_seconds() -> None:

@@ -28,7 +28,7 @@ from testproject.shop import tasks
 from testproject.shop.models import Invoice, Order
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql, success
 from tests.rival import Rival
 from tests.run import more  # noqa: F401 - registers its tasks
@@ -47,14 +47,12 @@ def claimed_run(job: Any) -> Run:
 
 
 class TestOutcomes:
-    def test_trouble_while_reporting_still_ends_the_run(self) -> None:
-        with all_faults() as about:
-            for trouble in ["RecursionError", "MemoryError", "SystemExit", "BufferError"]:
-                with about(trouble):
-                    empty_tables()
-                    job = make_job(task="tests.run.more.cannot_be_told", args=[trouble])
-                    assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
-                    assert trouble in Attempt.objects.get().message
+    @each_of("RecursionError", "MemoryError", "SystemExit", "BufferError")
+    def test_trouble_while_reporting_still_ends_the_run(self, *, trouble: Any) -> None:
+        empty_tables()
+        job = make_job(task="tests.run.more.cannot_be_told", args=[trouble])
+        assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
+        assert trouble in Attempt.objects.get().message
 
     def test_arguments_that_cannot_be_read_are_a_failure_of_their_own_job(self) -> None:
         job = make_job(task="shop.echo")
@@ -116,10 +114,6 @@ class TestOutcomes:
         job.refresh_from_db()
         assert (job.attempts, job.refunds) == (2, 1)
 
-    def test_an_exception_that_is_never_retried_is_a_dead_letter_at_once(self) -> None:
-        result = tasks.fail.enqueue("bad order", "ValueError")
-        assert run_job(result, failures="keep").status == Status.DEAD_LETTERED
-
     def test_async_handlers_run_too(self) -> None:
         result = tasks.add_async.enqueue(2, 3)
         drain()
@@ -155,39 +149,35 @@ class TestContext:
         assert timedelta(seconds=29) < context.lease_remaining() <= timedelta(seconds=30)
         context.check()
 
-    def test_the_last_attempt_knows_that_it_is(self) -> None:
-        assert context_of(claimed_run(make_job(max_attempts=1))).is_last_attempt is True
-
     @pytest.mark.parametrize(
-        ("allowed", "is_last"),
-        [(timedelta(minutes=50), True), (timedelta(hours=1, seconds=1), True), (timedelta(hours=2), False)],
+        ("options", "is_last"),
+        [
+            ({"max_attempts": 1}, True),
+            ({"give_up_after": timedelta(minutes=50)}, True),
+            ({"give_up_after": timedelta(hours=1, seconds=1)}, True),
+            ({"give_up_after": timedelta(hours=2)}, False),
+        ],
     )
-    def test_the_last_attempt_that_give_up_after_allows_knows_that_it_is(
-        self, allowed: timedelta, is_last: bool
-    ) -> None:
+    def test_the_last_attempt_knows_that_it_is(self, options: dict[str, Any], is_last: bool) -> None:
         """The third attempt is followed by the fourth after eight seconds at the earliest."""
-        job = make_job(Status.RETRYING, attempts=2, created_at=now(-timedelta(hours=1)), give_up_after=allowed)
-        assert context_of(claimed_run(job)).is_last_attempt is is_last
+        if "give_up_after" in options:
+            options |= {"status": Status.RETRYING, "attempts": 2, "created_at": now(-timedelta(hours=1))}
+        assert context_of(claimed_run(make_job(**options))).is_last_attempt is is_last
 
     def test_it_has_the_meta_of_its_job(self) -> None:
         assert context_of(claimed_run(make_job(meta={"by": "shop", "n": [1]}))).meta == {"by": "shop", "n": [1]}
         assert context_of(claimed_run(make_job())).meta == {}
 
-    def test_check_raises_when_the_job_was_asked_to_stop(self) -> None:
-        job = make_job()
-        context = context_of(claimed_run(job))
-        cancel(job.pk)
-        with pytest.raises(JobCancelled):
-            context.check()
-        assert context.cancelled
-
-    def test_check_raises_when_the_lease_was_lost(self) -> None:
-        job = make_job()
-        context = context_of(claimed_run(job))
-        expire_lease(job)
+    def test_check_raises_when_the_job_was_asked_to_stop_or_the_lease_was_lost(self) -> None:
+        asked, lost = make_job(), make_job()
+        contexts = [context_of(claimed_run(job)) for job in (asked, lost)]
+        cancel(asked.pk)
+        expire_lease(lost)
         Job.objects.reap()
-        with pytest.raises(LeaseLost):
-            context.check()
+        for context, error in zip(contexts, (JobCancelled, LeaseLost), strict=True):
+            with pytest.raises(error):
+                context.check()
+        assert contexts[0].cancelled
 
     def test_check_raises_when_no_beat_came_through_for_one_ttl_whatever_the_database_says(self) -> None:
         clock = [100.0]
@@ -203,7 +193,7 @@ class TestContext:
         with pytest.raises(LeaseLost):
             run.check()
 
-    def test_progress_travels_with_the_next_beat_and_only_the_latest(self) -> None:
+    def test_progress_travels_with_the_next_beat_and_only_the_latest_or_at_once_if_it_is_flushed(self) -> None:
         job = make_job()
         context = context_of(claimed_run(job))
         context.progress(1, 10)
@@ -211,11 +201,8 @@ class TestContext:
         assert api.progress(job.pk) is None
         context.check()  # beats, here
         assert api.progress(job.pk) == {"done": 2, "total": 10, "page": "b"}
-
-    def test_flushed_progress_is_there_at_once(self) -> None:
-        job = make_job()
-        context_of(claimed_run(job)).progress(1, flush=True)
-        assert api.progress(job.pk) == {"done": 1}
+        context.progress(3, flush=True)
+        assert api.progress(job.pk) == {"done": 3}
 
     def test_progress_that_no_heartbeat_carried_goes_with_the_report(self) -> None:
         result = Job.objects.enqueue(NewJob(task="tests.run.more.gets_halfway"))
@@ -266,18 +253,13 @@ class TestContext:
 
 class TestExactlyOnceInTheSameDatabase:
     def test_the_effects_and_the_completion_are_one(self) -> None:
-        result = tasks.make_invoice.enqueue(7)
-        assert run_job(result).status == Status.COMPLETED
-        result.refresh()
-        assert result.return_value == 7
-        assert Invoice.objects.count() == 1
-
-    def test_by_hand_with_a_result(self) -> None:
-        result = tasks.make_invoice_by_hand.enqueue(7)
-        run_job(result)
-        result.refresh()
-        assert result.return_value == {"order": 7}
-        assert Invoice.objects.count() == 1
+        for task, value in ((tasks.make_invoice, 7), (tasks.make_invoice_by_hand, {"order": 7})):
+            Invoice.objects.all().delete()
+            result = task.enqueue(7)
+            assert run_job(result).status == Status.COMPLETED
+            result.refresh()
+            assert result.return_value == value
+            assert Invoice.objects.count() == 1
 
     @pytest.mark.parametrize("task", [tasks.make_invoice, tasks.make_invoice_by_hand], ids=lambda task: task.name)
     def test_a_zombie_whose_job_was_given_away_leaves_nothing(
@@ -379,17 +361,13 @@ class TestFencing:
     def test_a_write_that_waited_for_a_newer_one_is_stale(self, rival: Rival) -> None:
         Order.objects.create(number=1)
         older, newer = Zombie(make_job()), Zombie(make_job())
+        orders = Order.objects.filter(number=1)
         rival.begin()
-        rival.run(fenced_update, Order.objects.filter(number=1), newer.claim, report="newer")
-        waiter = Rival()
-        try:
-            waiting = waiter.start(fenced_update, Order.objects.filter(number=1), older.claim, report="older")
-            waiter.wait_until_blocked(by=rival.pid)
+        rival.run(fenced_update, orders, newer.claim, report="newer")
+        with rival.blocks(fenced_update, orders, older.claim, report="older") as waiting:
             rival.commit()
             with pytest.raises(StaleToken):
                 waiting.result(20)
-        finally:
-            waiter.close()
         assert Order.objects.get().report == "newer"
 
     def test_a_task_uses_its_contexts_token(self) -> None:
@@ -433,16 +411,10 @@ class TestFencing:
         older, newer = Zombie(make_job()), Zombie(make_job())
         rival.begin()
         rival.run(fence, "resource", newer.claim)
-        waiter = Rival()
-        waiter.begin()
-        try:
-            waiting = waiter.start(fence, "resource", older.claim)
-            waiter.wait_until_blocked(by=rival.pid)
+        with rival.blocks(transaction.atomic(fence), "resource", older.claim) as waiting:
             rival.commit()
             with pytest.raises(StaleToken):
                 waiting.result(20)
-        finally:
-            waiter.close()
 
 
 class TestFamilies:
@@ -459,19 +431,14 @@ class TestFamilies:
         parent = make_job(Status.RUNNING)
         child = make_job(parent=parent)
         grandchild = make_job(Status.RETRYING, parent=child)
-        stranger = make_job()
+        others = [make_job(), make_job(parent=(alone := make_job(Status.RUNNING)))]
+        cancel(alone.pk)
         answer = cancel(parent.pk, reason="all of it", children=True)
         assert answer.asked == {parent.pk}
         assert answer.cancelled == {child.pk, grandchild.pk}
-        stranger.refresh_from_db()
-        assert stranger.status == Status.PENDING
-
-    def test_cancelling_leaves_the_children_alone_unless_asked(self) -> None:
-        parent = make_job(Status.RUNNING)
-        child = make_job(parent=parent)
-        cancel(parent.pk)
-        child.refresh_from_db()
-        assert child.status == Status.PENDING
+        for other in others:
+            other.refresh_from_db()
+            assert other.status == Status.PENDING
 
 
 class TestIdempotencyKeys:
@@ -482,18 +449,14 @@ class TestIdempotencyKeys:
         assert second.args == [1, 2]
         assert Job.objects.count() == 1
 
-    def test_also_after_it_is_done_and_until_it_is_pruned(self) -> None:
+    def test_also_after_it_is_done_and_until_it_is_pruned_and_another_task_may_have_the_same_key(self) -> None:
         keyed = tasks.add.using(idempotency_key="order-7")
         first = keyed.enqueue(1, 2)
         drain()
         assert keyed.enqueue(1, 2).id == first.id
+        assert tasks.echo.using(idempotency_key="order-7").enqueue(1).id != first.id
         Job.objects.prune(Status.COMPLETED, older_than=timedelta())
         assert keyed.enqueue(1, 2).id != first.id
-
-    def test_another_task_may_have_the_same_key(self) -> None:
-        tasks.add.using(idempotency_key="k").enqueue(1, 2)
-        tasks.echo.using(idempotency_key="k").enqueue(1)
-        assert Job.objects.count() == 2
 
     def test_the_callers_transaction_never_aborts(self) -> None:
         keyed = tasks.add.using(idempotency_key="k")
@@ -508,29 +471,18 @@ class TestIdempotencyKeys:
         keyed = tasks.add.using(idempotency_key="k")
         rival.begin()
         rolled_back = rival.run(keyed.enqueue, 1, 2)
-        waiter = Rival()
-        try:
-            waiting = waiter.start(keyed.enqueue, 3, 4)
-            waiter.wait_until_blocked(by=rival.pid)
+        with rival.blocks(keyed.enqueue, 3, 4) as waiting:
             rival.rollback()
-            kept = waiting.result(20)
-        finally:
-            waiter.close()
-        assert kept.id != rolled_back.id
+            assert waiting.result(20).id != rolled_back.id
         assert Job.objects.get().args == [3, 4]
 
     def test_a_rival_that_commits_is_the_first(self, rival: Rival) -> None:
         keyed = tasks.add.using(idempotency_key="k")
         rival.begin()
         first = rival.run(keyed.enqueue, 1, 2)
-        waiter = Rival()
-        try:
-            waiting = waiter.start(keyed.enqueue, 3, 4)
-            waiter.wait_until_blocked(by=rival.pid)
+        with rival.blocks(keyed.enqueue, 3, 4) as waiting:
             rival.commit()
             assert waiting.result(20).id == first.id
-        finally:
-            waiter.close()
 
     def test_a_running_job_is_not_touched(self) -> None:
         keyed = tasks.add.using(idempotency_key="k")
@@ -570,7 +522,7 @@ class TestEnqueueMany:
         ]
         assert seen == [3]
 
-    def test_progress_is_told_chunk_by_chunk(self) -> None:
+    def test_progress_is_told_chunk_by_chunk_of_any_iterable(self) -> None:
         seen: list[int] = []
         enqueue_many(tasks.add, ((n, n) for n in range(2 * ENQUEUE_CHUNK + 500)), progress=seen.append)
         assert seen == [ENQUEUE_CHUNK, 2 * ENQUEUE_CHUNK, 2 * ENQUEUE_CHUNK + 500]
@@ -593,18 +545,15 @@ class TestEnqueueMany:
         with pytest.raises(PayloadError, match="value: "):
             tasks.echo.enqueue(*bad) if isinstance(bad, tuple) else tasks.echo.enqueue(**bad)
 
-    def test_all_or_none(self) -> None:
-        with pytest.raises(InvalidJob):
-            enqueue_many(tasks.echo, [("fine",), ("\x00",)])
+    def test_what_cannot_be_enqueued_is_refused_and_with_it_all(self) -> None:
+        for task, arguments, said in (
+            (tasks.echo, [("fine",), ("\x00",)], "NUL"),
+            (tasks.echo, ["abc"], "write"),
+            (tasks.echo.using(idempotency_key="k"), [("a",), ("b",)], "one key cannot be used for many"),
+        ):
+            with pytest.raises(InvalidJob, match=said):
+                enqueue_many(task, arguments)
         assert not Job.objects.exists()
-
-    def test_a_string_is_not_a_list_of_arguments(self) -> None:
-        with pytest.raises(InvalidJob, match="write"):
-            enqueue_many(tasks.echo, ["abc"])
-
-    def test_one_key_for_many_jobs_is_a_mistake(self) -> None:
-        with pytest.raises(InvalidJob, match="one key cannot be used for many"):
-            enqueue_many(tasks.echo.using(idempotency_key="k"), [("a",), ("b",)])
 
 
 class TestApi:
@@ -631,12 +580,9 @@ class TestApi:
         assert run_job(result).status == Status.COMPLETED
         assert zombie.report().lost
 
-    def test_taking_back_what_does_not_run_does_nothing(self) -> None:
-        result = tasks.add.enqueue(1, 2)
-        assert not api.release(result.id).accepted
-
-    def test_taking_back_the_last_attempt_is_a_dead_letter(self) -> None:
+    def test_taking_back_what_does_not_run_does_nothing_and_the_last_attempt_is_a_dead_letter(self) -> None:
         result = tasks.add.using(max_attempts=1).enqueue(1, 2)
+        assert not api.release(result.id).accepted
         Zombie(result)
         api.release(result.id)
         assert api.get(result.id).status == Status.DEAD_LETTERED

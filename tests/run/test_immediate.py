@@ -52,12 +52,8 @@ def test_a_handler_runs_at_once_with_our_context_in_any_queue() -> None:
     assert len(set(SAW)) == 2, "each job has an id of its own"
 
 
-def test_async_handlers_too() -> None:
-    result = awork.enqueue((1, 2))  # type: ignore[arg-type]
-    assert result.return_value == [1, 2, 1]
-
-
-def test_a_failure_is_in_the_result() -> None:
+def test_async_handlers_too_and_a_failure_is_in_the_result() -> None:
+    assert awork.enqueue((1, 2)).return_value == [1, 2, 1]  # type: ignore[arg-type]
     result = work.enqueue(4, fails=True)
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class_path == "builtins.ValueError"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,7 +23,7 @@ from pulse_django.run.registry import TaskResultDoesNotExist
 from testproject.shop import tasks
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -60,17 +61,19 @@ def short(value: Any) -> str:
         return "of many digits"
 
 
+def refuses(message: str | None, call: Callable[[], Any], error: type[Exception] = InvalidJob) -> None:
+    """Expect this to be refused before any SQL."""
+    with transaction.atomic():
+        with CaptureQueriesContext(connection) as sent, pytest.raises(error, match=message):
+            call()
+        assert len(sent) == 0
+
+
 def test_what_is_no_id_is_refused_before_any_sql() -> None:
     with all_faults() as about:
         for wrong, verb in product(NO_IDS, VERBS):
             with about(f"{verb}: {short(wrong)}"):
-                with (
-                    transaction.atomic(),
-                    CaptureQueriesContext(connection) as sent,
-                    pytest.raises(InvalidJob, match="job id: "),
-                ):
-                    VERBS[verb](wrong)
-                assert len(sent) == 0
+                refuses("job id: ", partial(VERBS[verb], wrong))
 
 
 def test_for_django_what_is_no_id_is_the_id_of_no_result() -> None:
@@ -78,66 +81,35 @@ def test_for_django_what_is_no_id_is_the_id_of_no_result() -> None:
     with all_faults() as about:
         for wrong in NO_IDS:
             with about(short(wrong)):
-                with CaptureQueriesContext(connection) as sent, pytest.raises(TaskResultDoesNotExist):
-                    backend.get_result(wrong)
-                assert len(sent) == 0
+                refuses(None, partial(backend.get_result, wrong), TaskResultDoesNotExist)
 
 
-def test_an_id_is_a_whole_number_or_its_digits() -> None:
-    with all_faults() as about:
-        for right in [1, "1", 7, "10", MAX_ID, str(MAX_ID)]:
-            with about(repr(right)):
-                assert job_id_of(right) == int(right)
+@each_of(1, "1", 7, "10", MAX_ID, str(MAX_ID))
+def test_an_id_is_a_whole_number_or_its_digits(*, right: Any) -> None:
+    assert job_id_of(right) == int(right)
 
 
-def test_a_text_is_no_collection_of_ids() -> None:
+def test_a_text_is_no_collection_of_ids_and_an_id_that_no_job_has_is_an_answer() -> None:
     with pytest.raises(InvalidJob, match=r"write \['123'\]"):
         job_ids_of("123")
     with pytest.raises(InvalidJob):
         Job.objects.retry("123")  # type: ignore[arg-type]
-
-
-def test_an_id_that_no_job_has_is_an_answer() -> None:
     assert api.cancel(MAX_ID).refused == {MAX_ID}
     assert api.retry(str(MAX_ID)).moved_on == {MAX_ID}
 
 
-def test_what_is_no_attempt_is_refused_before_any_sql() -> None:
+def test_what_is_no_attempt_no_number_of_runs_and_no_delay_is_refused_before_any_sql() -> None:
     with all_faults() as about:
         for wrong, verb in product(NO_ATTEMPTS, VERBS_OF_AN_ATTEMPT):
             with about(f"{verb}: {short(wrong)}"):
-                with (
-                    transaction.atomic(),
-                    CaptureQueriesContext(connection) as sent,
-                    pytest.raises(InvalidJob, match="attempt: "),
-                ):
-                    VERBS_OF_AN_ATTEMPT[verb](wrong)
-                assert len(sent) == 0
-
-
-def test_what_is_no_number_of_runs_is_refused_before_any_sql() -> None:
-    with all_faults() as about:
+                refuses("attempt: ", partial(VERBS_OF_AN_ATTEMPT[verb], wrong))
         for wrong in NO_RUNS:
-            with about(short(wrong)):
-                with (
-                    transaction.atomic(),
-                    CaptureQueriesContext(connection) as sent,
-                    pytest.raises(InvalidJob, match="runs: "),
-                ):
-                    api.retry(1, runs=wrong)
-                assert len(sent) == 0
-
-
-def test_what_is_no_delay_is_refused_before_any_sql() -> None:
-    with all_faults() as about:
+            with about(f"runs: {short(wrong)}"):
+                refuses("runs: ", partial(api.retry, 1, runs=wrong))
         for wrong in [True, "1 minute", None]:
-            with about(short(wrong)):
-                with (
-                    CaptureQueriesContext(connection) as sent,
-                    pytest.raises(TypeError, match="not a number of seconds or a timedelta"),
-                ):
-                    api.retry(1, delay=wrong)
-                assert len(sent) == 0
+            with about(f"delay: {short(wrong)}"):
+                said = "not a number of seconds or a timedelta"
+                refuses(said, partial(api.retry, 1, delay=wrong), TypeError)
 
 
 def test_the_most_runs_can_be_granted() -> None:

@@ -20,7 +20,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.run.job_progress import job_of_token
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 pytestmark = pytest.mark.django_db
 
@@ -89,11 +89,10 @@ class TestTheToken:
         monkeypatch.setattr("django.core.signing.time.time", lambda: later)
         assert client.get(f"/pulse/progress/{token}/").status_code == 404
 
-    def test_one_that_has_expired_already_is_refused(self) -> None:
-        with all_faults() as about:
-            for expires_in in (timedelta(), timedelta(seconds=-1), -timedelta.resolution, timedelta.min):
-                with about(expires_in), pytest.raises(InvalidJob, match="not in the future"):
-                    progress_token(1, expires_in=expires_in)
+    @each_of(timedelta(), timedelta(seconds=-1), -timedelta.resolution, timedelta.min)
+    def test_one_that_has_expired_already_is_refused(self, *, expires_in: Any) -> None:
+        with pytest.raises(InvalidJob, match="not in the future"):
+            progress_token(1, expires_in=expires_in)
 
     def test_of_a_deleted_job_there_is_nothing(self, client: Client) -> None:
         token = progress_token(make_job())

@@ -21,7 +21,7 @@ from pulse_django.queue.words.verb_results import Report
 from pulse_django.run.registry import InvalidTask
 from pulse_django.testing import assert_enqueued
 from testproject.shop.models import Order
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import claim_one
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -43,17 +43,12 @@ def test_a_task_gives_its_jobs_what_it_declares_and_a_call_adds_to_it() -> None:
     assert abs(second.expires_at - second.created_at - MINUTE) < timedelta(seconds=20)
 
 
-def test_a_call_may_name_the_instant() -> None:
+def test_a_call_may_name_the_instant_and_a_list_has_what_its_task_says() -> None:
     instant = datetime(2050, 1, 1, tzinfo=UTC)
-    send.using(expires=instant).enqueue()
-    assert Job.objects.get().expires_at == instant
-
-
-def test_a_list_has_what_its_task_says() -> None:
-    ids = enqueue_many(send.using(tags=["many"], meta={"n": 1}), [[1], [2]])
+    ids = enqueue_many(send.using(tags=["many"], meta={"n": 1}, expires=instant), [[1], [2]])
     for job in Job.objects.filter(pk__in=ids):
         assert (job.tags, job.meta, job.give_up_after) == (["mail", "many"], {"n": 1}, 2 * HOUR)
-        assert job.expires_at is not None
+        assert job.expires_at == instant
 
 
 def test_a_saved_object_is_a_tag_and_finds_its_jobs() -> None:
@@ -112,14 +107,12 @@ UNSTORABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_stored_is_refused_where_it_is_said() -> None:
-    with all_faults() as about:
-        for options, message in UNSTORABLE:
-            with about(message):
-                with pytest.raises(InvalidTask, match=message.replace("[", r"\[")):
-                    send.using(**options)
-                with pytest.raises(InvalidTask):
-                    task(name="labels.wrong", **options)(lambda: None)
+@each_of(*UNSTORABLE)
+def test_what_cannot_be_stored_is_refused_where_it_is_said(*, options: Any, message: Any) -> None:
+    with pytest.raises(InvalidTask, match=message.replace("[", r"\[")):
+        send.using(**options)
+    with pytest.raises(InvalidTask):
+        task(name="labels.wrong", **options)(lambda: None)
 
 
 UNSTORABLE_META: list[tuple[Any, str]] = [
@@ -130,11 +123,10 @@ UNSTORABLE_META: list[tuple[Any, str]] = [
 ]
 
 
-def test_meta_that_cannot_be_stored_is_refused() -> None:
-    with all_faults() as about:
-        for meta, message in UNSTORABLE_META:
-            with about(message), pytest.raises(InvalidTask, match=message):
-                send.using(meta=meta)
+@each_of(*UNSTORABLE_META)
+def test_meta_that_cannot_be_stored_is_refused(*, meta: Any, message: Any) -> None:
+    with pytest.raises(InvalidTask, match=message):
+        send.using(meta=meta)
 
 
 def test_an_instant_in_a_declaration_and_a_wrong_type_are_refused() -> None:

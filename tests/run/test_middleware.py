@@ -25,8 +25,9 @@ from pulse_django.run.middleware import configured
 from pulse_django.run.registry import registry
 from pulse_django.testing import drain, run_job
 from tests.crash.processes import ROOT
+from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.run.test_handlers import claimed_run
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -66,32 +67,26 @@ def test_an_exception_that_middleware_swallows_fails_the_run(
     assert (record.levelno, "ValueError" in record.getMessage()) == (logging.WARNING, True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_snooze_that_middleware_swallows_puts_the_job_off(kind: str) -> None:
-    with around("swallows"):
-        assert run(make_job(task=f"tests.run.more.snoozes_{kind}")) == Status.PENDING
-    assert Attempt.objects.get().outcome == "SNOOZED"
+WAYS = [  # middleware, what the handler does, and what becomes of its job
+    (["swallows"], "snoozes", Status.PENDING, "SNOOZED", ""),
+    (["swallows", "raises_on_the_way_in"], "raises", Status.DEAD_LETTERED, "FAILED", "builtins.ValueError: not in"),
+    (["replaces"], "raises", Status.DEAD_LETTERED, "FAILED", "builtins.LookupError: replaced"),
+    (["swallows", "passes"], "returns", Status.COMPLETED, "SUCCEEDED", ""),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_an_inner_one_raises_on_its_way_in_gets_out(kind: str) -> None:
-    with around("swallows", "raises_on_the_way_in"):
-        run(make_job(task=f"tests.run.more.raises_{kind}", max_attempts=1))
-    assert Attempt.objects.get().message == "not in"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_exception_may_be_replaced(kind: str) -> None:
-    with around("replaces"):
-        run(make_job(task=f"tests.run.more.raises_{kind}", max_attempts=1))
-    assert Attempt.objects.get().error_class == "builtins.LookupError"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_result_gets_through(kind: str) -> None:
-    with around("swallows", "passes"):
-        assert run(make_job(task=f"tests.run.more.returns_{kind}")) == Status.COMPLETED
-    assert Job.objects.get().result == "done"
+@each_of(*WAYS)
+def test_what_middleware_lets_through_or_replaces_decides(
+    kind: str, *, names: Any, does: Any, status: Any, outcome: Any, error: Any
+) -> None:
+    with around(*names):
+        empty_tables()
+        assert run(make_job(task=f"tests.run.more.{does}_{kind}", max_attempts=1)) == status
+        attempt = Attempt.objects.get()
+        said = f"{attempt.error_class}: {attempt.message}" if error else ""
+        assert (attempt.outcome, said) == (outcome, error)
+        assert Job.objects.get().result == ("done" if does == "returns" else None)
 
 
 NO_MIDDLEWARE = {

@@ -11,7 +11,7 @@ from pulse_django import NO_RETRIES, Backoff, Every, Limit, Rate, RetryPolicy, r
 from pulse_django.queue.words.options import OF_CALL, OF_TASK
 from pulse_django.queue.words.other_queues import OPTIONS
 from pulse_django.run.registry import InvalidTask, registry
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +44,10 @@ NO_VALUES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_value_that_no_job_could_have_is_refused_by_the_decorator() -> None:
-    with all_faults() as about:
-        for options, said in NO_VALUES:
-            with about(said), pytest.raises(InvalidTask, match=said):
-                task(**options)(handler)
+@each_of(*NO_VALUES)
+def test_a_value_that_no_job_could_have_is_refused_by_the_decorator(*, options: Any, said: Any) -> None:
+    with pytest.raises(InvalidTask, match=said):
+        task(**options)(handler)
 
 
 UNKNOWN = [
@@ -62,11 +61,10 @@ UNKNOWN = [
 ]
 
 
-def test_an_unknown_option_of_the_decorator_says_which_was_meant() -> None:
-    with all_faults() as about:
-        for option, said in UNKNOWN:
-            with about(option), pytest.raises(TypeError, match=said):
-                task(**{option: 1})
+@each_of(*UNKNOWN)
+def test_an_unknown_option_of_the_decorator_says_which_was_meant(*, option: Any, said: Any) -> None:
+    with pytest.raises(TypeError, match=said):
+        task(**{option: 1})
 
 
 # What others call it and what they give; the line; and what the line says.
@@ -158,15 +156,13 @@ OF_A_CALL: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_an_option_of_a_call_says_which_was_meant() -> None:
-    with all_faults() as about:
-        for options, said in OF_A_CALL:
-            with about(said), pytest.raises(TypeError, match=said):
-                task(name="refuses.options")(handler).using(**options)
+@each_of(*OF_A_CALL)
+def test_an_option_of_a_call_says_which_was_meant(*, options: Any, said: Any) -> None:
+    with pytest.raises(TypeError, match=said):
+        task(name="refuses.options")(handler).using(**options)
 
 
-def test_what_is_no_function_is_refused() -> None:
-    with all_faults() as about:
-        for given in ["mail", 5]:
-            with about(given), pytest.raises(TypeError, match="takes a function or keyword options"):
-                task(given)
+@each_of("mail", 5)
+def test_what_is_no_function_is_refused(*, given: Any) -> None:
+    with pytest.raises(TypeError, match="takes a function or keyword options"):
+        task(given)

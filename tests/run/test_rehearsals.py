@@ -95,14 +95,10 @@ class Stories:
         with pytest.raises(AssertionError, match=rf"(?s)after_the_commit is not idempotent.*\+ 1 x {row}"):
             assert_idempotent(after_the_commit, effect)
 
-    @pytest.mark.parametrize("effect", ["bill once", "enqueue once"])
-    def test_an_effect_after_the_commit_that_is_had_once_is_fine(self, effect: str) -> None:
-        assert_idempotent(after_the_commit, effect)
-
-    def test_what_follows_an_atomic_completion_happens_once(self) -> None:
+    def test_effects_that_are_had_once_or_were_rolled_back_are_fine(self) -> None:
+        for effect in ("bill once", "enqueue once"):
+            assert_idempotent(after_the_commit, effect)
         assert_idempotent(after_its_completion, "bill", "enqueue")
-
-    def test_what_was_rolled_back_has_no_effects(self) -> None:
         assert_idempotent(rolls_back, "bill", "fail")
 
     def test_what_a_callback_raises_is_told(self) -> None:

@@ -12,7 +12,6 @@ from django.conf import settings
 from django.core.signing import Signer
 from django.test import override_settings
 
-import pulse_django
 from pulse_django import Unique, progress_token, result_of_public_id
 from pulse_django.exceptions import InvalidPublicId
 from pulse_django.models import Job
@@ -58,11 +57,15 @@ class TestIsNew:
 
 
 class TestPublicId:
-    def test_it_leads_to_the_result_and_is_always_the_same(self) -> None:
+    def test_it_leads_to_the_result_and_is_always_the_same_until_the_job_is_deleted(self) -> None:
         result = tasks.add.enqueue(1, 2)
         drain()
         found = result_of_public_id(result.public_id)
         assert (found.id, found.return_value, found.public_id) == (result.id, 3, result.public_id)
+        assert type(result.id) is str
+        Job.objects.all().delete()
+        with pytest.raises(TaskResultDoesNotExist):
+            result_of_public_id(result.public_id)
 
     def test_a_forged_one_is_refused(self) -> None:
         mine, other = tasks.add.enqueue(1, 2), tasks.add.enqueue(1, 2)
@@ -80,15 +83,3 @@ class TestPublicId:
             assert result_of_public_id(public_id).public_id != public_id
         with override_settings(SECRET_KEY="new"), pytest.raises(InvalidPublicId):
             result_of_public_id(public_id)
-
-    def test_of_a_deleted_job_there_is_none(self) -> None:
-        public_id = tasks.add.enqueue(1, 2).public_id
-        Job.objects.all().delete()
-        with pytest.raises(TaskResultDoesNotExist):
-            result_of_public_id(public_id)
-
-
-def test_an_id_of_a_result_is_a_str_and_every_call_takes_it() -> None:
-    result = tasks.add.enqueue(1, 2)
-    assert type(result.id) is str
-    assert pulse_django.get(result.id) == pulse_django.get(int(result.id))

@@ -16,7 +16,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.own_tasks import OWN_TASKS
 from pulse_django.run.registry import InvalidTask, registry
 from pulse_django.run.routes import route_of
-from tests.faults import all_faults
+from tests.faults import each_of
 
 try:
     from django.tasks import task as django_task
@@ -134,13 +134,12 @@ WRONG = [
 TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend", "QUEUES": ["default", "mail"]}}
 
 
-def test_a_check_says_what_is_wrong_with_a_route() -> None:
-    with all_faults() as about:
-        for routes, number, says in WRONG:
-            with about(routes), override_settings(PULSE={"ROUTES": routes}, TASKS=TASKS):
-                [found] = [one for one in run_checks() if str(one.id).startswith("pulse_django.E")]
-                assert found.id == f"pulse_django.{number}"
-                assert says in f"{found.msg} {found.hint}"
+@each_of(*WRONG)
+def test_a_check_says_what_is_wrong_with_a_route(*, routes: Any, number: Any, says: Any) -> None:
+    with override_settings(PULSE={"ROUTES": routes}, TASKS=TASKS):
+        [found] = [one for one in run_checks() if str(one.id).startswith("pulse_django.E")]
+        assert found.id == f"pulse_django.{number}"
+        assert says in f"{found.msg} {found.hint}"
 
 
 def test_good_routes_pass_the_check_whether_a_task_fits_or_not() -> None:

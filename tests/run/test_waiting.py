@@ -196,20 +196,18 @@ class TestWait:
 
 @committing
 class TestTimeouts:
-    def test_it_raises_when_the_job_takes_too_long(self, looks: Looks) -> None:
+    def test_it_raises_when_the_job_takes_too_long_and_where_that_is_no_duration(self, looks: Looks) -> None:
         result = tasks.add.enqueue(1, 2)
+        late, wrong = f"job {result.id} was still READY", r"timeout: .* is not a number of seconds or a timedelta"
+        cases: list[tuple[Any, type[Exception], str]] = [
+            *((timeout, TimeoutError, late) for timeout in (0, 0.01, timedelta(milliseconds=10), -1)),
+            *(("5", TypeError, wrong), (None, TypeError, wrong), (float("nan"), ValueError, wrong)),
+        ]
         with all_faults() as about:
-            for timeout in (0, 0.01, timedelta(milliseconds=10), -1):
+            for timeout, kind, said in cases:
                 for wait in (result.wait, async_to_sync(result.await_)):
-                    with about(timeout), pytest.raises(TimeoutError, match=f"job {result.id} was still READY"):
+                    with about(timeout), pytest.raises(kind, match=said):
                         wait(timeout)
-
-    def test_what_is_no_duration_is_refused(self, looks: Looks) -> None:
-        result = tasks.add.enqueue(1, 2)
-        for timeout, kind in (("5", TypeError), (None, TypeError), (float("nan"), ValueError)):
-            for wait in (result.wait, async_to_sync(result.await_)):
-                with pytest.raises(kind, match=r"timeout: .* is not a number of seconds or a timedelta"):
-                    wait(timeout)  # type: ignore[arg-type]  # as a caller without a type checker may
 
     def test_one_that_gives_up_takes_nothing_from_the_others(self, looks: Looks, threads: ThreadPoolExecutor) -> None:
         result = tasks.add.enqueue(1, 2)

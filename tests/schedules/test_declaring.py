@@ -110,17 +110,14 @@ class TestFollowing:
         assert row.next_at is not None
         assert row.next_at > clock("default")
 
-    def test_schedules_made_at_run_time_are_left_alone(self) -> None:
-        Schedule.objects.create(name="theirs", task=work, timing=Every(HOUR))
+    def test_schedules_made_at_run_time_are_left_alone_and_keep_their_name(self) -> None:
+        for name in ("theirs", "nightly"):
+            Schedule.objects.create(name=name, task=work, timing=Every(HOUR))
         declare(defined())
         declare()
-        assert one("theirs").gone_at is None
-
-    def test_nor_does_the_code_take_their_name(self) -> None:
-        Schedule.objects.create(name="nightly", task=work, timing=Every(HOUR))
-        declare(defined())
-        assert one().every == HOUR
-        assert one().declared is None
+        for name in ("theirs", "nightly"):
+            row = one(name)
+            assert (row.gone_at, row.every, row.declared) == (None, HOUR, None)
 
     def test_another_project_in_the_same_database_has_its_own(self) -> None:
         declare(defined("ours"), scope="ours.settings")

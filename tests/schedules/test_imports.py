@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from pulse_django import Cron, Every, task
 from pulse_django.models import Schedule
 from pulse_django.schedules.imports import Found, from_celery_beat
 from pulse_django.schedules.timings import next_of
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
+from tests.operations.steps import run
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -98,43 +98,34 @@ class TestCeleryBeat:
             "higher priorities run first, as in RabbitMQ; in Redis it was lower ones",
         )
 
-    def test_what_cannot_be_said_here_says_why(self) -> None:
-        cases = [
-            ({"every": (15, "minutes"), "one_off": True}, "runs once"),
-            ({}, "follows the sun"),
-            ({"cron": ("0", "3", "1-7", "*", "mon", "UTC")}, "fit both fields"),
-            ({"cron": ("61", "3", "*", "*", "*", "UTC")}, "Bad minute"),
-            ({"every": (100, "microseconds")}, "not between"),
-            ({"every": (15, "minutes"), "args": "no json"}, "Expecting value"),
-            ({"every": (15, "minutes"), "kwargs": "[1]"}, "no dict"),
-        ]
-        with all_faults() as about:
-            for fields, why in cases:
-                with about((fields, why)):
-                    empty_tables()
-                    assert why in beat_task("odd", **fields).why_not
+    @each_of(
+        ({"every": (15, "minutes"), "one_off": True}, "runs once"),
+        ({}, "follows the sun"),
+        ({"cron": ("0", "3", "1-7", "*", "mon", "UTC")}, "fit both fields"),
+        ({"cron": ("61", "3", "*", "*", "*", "UTC")}, "Bad minute"),
+        ({"every": (100, "microseconds")}, "not between"),
+        ({"every": (15, "minutes"), "args": "no json"}, "Expecting value"),
+        ({"every": (15, "minutes"), "kwargs": "[1]"}, "no dict"),
+    )
+    def test_what_cannot_be_said_here_says_why(self, *, fields: Any, why: Any) -> None:
+        empty_tables()
+        assert why in beat_task("odd", **fields).why_not
 
     def test_the_command_lists_and_creates_once(self) -> None:
         beat_task("nightly", cron=("0", "3", "*", "*", "*", "Europe/Berlin"), kwargs='{"number": 7}')
         beat_task("off", every=(1, "hours"), enabled=False)
         beat_task("stranger", every=(1, "hours"), task="nobody.knows")
-        said = call("django-celery-beat")
+        said = run("pulse_import_schedules", "django-celery-beat")
         assert "2 would be created, 1 skipped. Nothing was written" in said
         assert Schedule.objects.count() == 0
-        assert "2 created, 1 skipped" in call("django-celery-beat", "--yes")
+        assert "2 created, 1 skipped" in run("pulse_import_schedules", "django-celery-beat", "--yes")
         assert Schedule.objects.get(name="nightly").kwargs == {"number": 7}
         assert Schedule.objects.get(name="off").pause_reason == "disabled in django-celery-beat"
-        found = json.loads(call("django-celery-beat", "--yes", "--json"))["schedules"]
+        found = json.loads(run("pulse_import_schedules", "django-celery-beat", "--yes", "--json"))["schedules"]
         assert [one["state"] for one in found] == ["exists", "exists", "skipped"]
         assert "no task is called 'nobody.knows'" in found[2]["why"]
 
 
 def test_what_is_not_there_is_an_error() -> None:
     with pytest.raises(CommandError, match="There is no"):
-        call("django-celery-beat")
-
-
-def call(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("pulse_import_schedules", *arguments, stdout=out)
-    return out.getvalue()
+        run("pulse_import_schedules", "django-celery-beat")

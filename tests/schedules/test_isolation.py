@@ -38,7 +38,7 @@ from pulse_django.worker.watchdog import Watchdog
 from tests.crash.workers import wait_until
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -143,17 +143,13 @@ class TestDeclarations:
             loop.run_once()
         assert ticks_of(good) == ["FIRED"]
 
-    def test_a_missing_right_to_forget_ticks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("failing", ["forget_ticks", "declared_limits"])
+    def test_a_missing_right_to_forget_ticks_and_limits_that_differ(
+        self, monkeypatch: pytest.MonkeyPatch, failing: str
+    ) -> None:
         good = make("good")
         with loop_of(monkeypatch, []) as loop:
-            monkeypatch.setattr(schedule_loop, "forget_ticks", denied)
-            loop.run_once()
-        assert ticks_of(good) == ["FIRED"]
-
-    def test_limits_that_two_tasks_declare_differently(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        good = make("good")
-        with loop_of(monkeypatch, []) as loop:
-            monkeypatch.setattr(schedule_loop, "declared_limits", denied)
+            monkeypatch.setattr(schedule_loop, failing, denied)
             loop.run_once()
         assert ticks_of(good) == ["FIRED"]
 
@@ -176,12 +172,10 @@ class TestDeclarations:
         assert all(isinstance(problem, Warning) for problem in found.values())
         assert check_schedules() == []
 
-    def test_what_is_no_declaration_is_refused_where_it_is_written(self) -> None:
-        cases: list[dict[str, Any]] = [{"task": "app.tasks.work"}, {"args": b"x"}, {"args": "x"}, {"kwargs": [1]}]
-        with all_faults() as about:
-            for wrong in cases:
-                with about(wrong), pytest.raises(InvalidSchedule):
-                    Declared("odd", **{"task": isolated, "every": HOUR, **wrong})
+    @each_of({"task": "app.tasks.work"}, {"args": b"x"}, {"args": "x"}, {"kwargs": [1]})
+    def test_what_is_no_declaration_is_refused_where_it_is_written(self, *, wrong: Any) -> None:
+        with pytest.raises(InvalidSchedule):
+            Declared("odd", **{"task": isolated, "every": HOUR, **wrong})
 
 
 def denied(*_: Any, **__: Any) -> Any:

@@ -23,7 +23,7 @@ from pulse_django.schedules.timings import Missed, Overlap
 from pulse_django.schedules.verbs import clock
 from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -65,19 +65,6 @@ def ticks_of(schedule: Schedule) -> list[str]:
 
 
 class TestFiring:
-    def test_what_is_not_due_is_left_alone(self) -> None:
-        schedule = make()
-        assert schedule.next_at is not None
-        assert schedule.next_at > now()
-        assert tick_due("default").schedules == 0
-        assert Job.objects.count() == 0
-
-    def test_the_job_of_a_tick_says_of_which(self) -> None:
-        at = make(since=HOUR).next_at
-        assert at is not None
-        tick_due("default", until=at + SECOND)
-        assert Job.objects.get().meta == {"schedule": "hourly", "tick": at.isoformat()}
-
     def test_a_tick_writes_its_row_its_job_and_the_next_instant(self) -> None:
         schedule = make(kwargs={"customer": 5}, since=HOUR)
         at = schedule.next_at
@@ -86,14 +73,9 @@ class TestFiring:
         job, tick = Job.objects.get(), Tick.objects.get()
         schedule.refresh_from_db()
         assert (tick.at, tick.outcome, tick.job_id) == (at, "FIRED", job.pk)
-        assert (job.task, job.kwargs, job.queue, job.priority, job.max_attempts) == (
-            "tests.scheduled",
-            {"customer": 5},
-            "nightly",
-            7,
-            3,
-        )
-        assert job.next_run_at == at
+        assert (job.task, job.kwargs, job.queue) == ("tests.scheduled", {"customer": 5}, "nightly")
+        assert (job.priority, job.max_attempts, job.next_run_at) == (7, 3, at)
+        assert job.meta == {"schedule": "hourly", "tick": at.isoformat()}
         assert (schedule.next_at, schedule.last_at, schedule.last_job_id) == (at + HOUR, at, job.pk)
 
     def test_queue_and_priority_of_the_schedule_win(self) -> None:
@@ -111,21 +93,14 @@ class TestFiring:
         assert at < job.next_run_at < at + HOUR
         assert Tick.objects.get().at == at
 
-    def test_a_tick_that_has_fired_never_fires_again(self) -> None:
+    @pytest.mark.parametrize("row_is_lost", [False, True])
+    def test_a_tick_that_has_fired_never_fires_again(self, row_is_lost: bool) -> None:
         schedule = make(since=SECOND)
         at = schedule.next_at
         tick_due("default")
+        if row_is_lost:
+            Tick.objects.all().delete()
         Schedule.objects.filter(pk=schedule.pk).update(next_at=at, last_job_id=None)  # as a restored dump does
-        tick_due("default")
-        assert Job.objects.count() == 1
-        assert Tick.objects.count() == 1
-
-    def test_nor_if_its_row_is_lost_and_its_job_is_not(self) -> None:
-        schedule = make(since=SECOND)
-        at = schedule.next_at
-        tick_due("default")
-        Tick.objects.all().delete()
-        Schedule.objects.filter(pk=schedule.pk).update(next_at=at, last_job_id=None)
         tick_due("default")
         assert Tick.objects.get().job_id == Job.objects.get().pk
 
@@ -178,16 +153,13 @@ class TestOverlap:
         schedule.refresh_from_db()
         return schedule
 
-    def test_while_the_last_job_is_not_finished(self) -> None:
-        cases = [("allow", "FIRED", 2), ("skip", "OVERLAP", 1), ("wait", "WAITING", 1)]
-        with all_faults() as about:
-            for overlap, outcome, jobs in cases:
-                with about((overlap, outcome, jobs)):
-                    empty_tables()
-                    schedule = self.fired(overlap)
-                    tick_due("default", until=schedule.next_at)
-                    assert ticks_of(schedule) == ["FIRED", outcome]
-                    assert Job.objects.count() == jobs
+    @each_of(("allow", "FIRED", 2), ("skip", "OVERLAP", 1), ("wait", "WAITING", 1))
+    def test_while_the_last_job_is_not_finished(self, *, overlap: Any, outcome: Any, jobs: Any) -> None:
+        empty_tables()
+        schedule = self.fired(overlap)
+        tick_due("default", until=schedule.next_at)
+        assert ticks_of(schedule) == ["FIRED", outcome]
+        assert Job.objects.count() == jobs
 
     def test_a_tick_that_waits_fires_when_the_last_job_is_finished(self) -> None:
         schedule = self.fired("wait")
@@ -211,18 +183,17 @@ class TestOverlap:
         tick_due("default", until=schedule.next_at)
         assert ticks_of(schedule) == ["FIRED", "PAUSED"]
 
-    def test_the_last_job_is_asked_to_stop(self) -> None:
+    def test_the_last_job_is_asked_to_stop_and_one_that_is_finished_overlaps_nothing(self) -> None:
         schedule = self.fired("cancel")
         tick_due("default", until=schedule.next_at)
         assert ticks_of(schedule) == ["FIRED", "FIRED"]
         first = Job.objects.get(pk=schedule.last_job_id)
         assert (first.status, first.cancel_reason) == (Status.CANCELLED, "the next run of its schedule is due")
-
-    def test_a_job_that_is_finished_overlaps_nothing(self) -> None:
-        schedule = self.fired("skip")
+        Schedule.objects.filter(pk=schedule.pk).update(overlap="skip")
+        schedule.refresh_from_db()
         Job.objects.request_cancel([schedule.last_job_id or 0])
         tick_due("default", until=schedule.next_at)
-        assert ticks_of(schedule) == ["FIRED", "FIRED"]
+        assert ticks_of(schedule) == ["FIRED"] * 3
 
     def test_a_tick_that_waited_and_the_next_one_do_not_fire_together(self) -> None:
         schedule = make(timing=Every(HOUR, overlap="wait"), since=3 * HOUR)
@@ -285,53 +256,50 @@ class TestPausesAndChanges:
         assert Tick.objects.first().note == "the schedule was changed before this tick was decided"  # type: ignore[union-attr]
         assert tick_due("default").schedules == 0
 
-    def test_each_edit_with_each_policy(self) -> None:
-        with all_faults() as about:
-            for missed, overlap, grace, is_paused, edit in product(
-                list(Missed), list(Overlap), [None, 90 * MINUTE], [False, True], ["none", "arguments", "time"]
-            ):
-                with about((missed, overlap, grace, is_paused, edit)):
-                    empty_tables()
-                    timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
-                    schedule = make(timing=timing, since=3 * HOUR)
-                    first, end = schedule.next_at, now()
-                    assert first is not None
-                    decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
-                    expected = [tick.outcome.value for tick in decided.ticks]
-                    if is_paused:
-                        Schedule.objects.pause(schedule.pk, reason="no")
-                        schedule.refresh_from_db()
-                    if edit == "arguments":
-                        schedule.kwargs = {"customer": 9}
-                    elif edit == "time":
-                        schedule.every = 2 * HOUR
-                        expected = ["MISSED"] * len(expected)
-                    if edit != "none":
-                        schedule.save(by="ada")
-                    tick_due("default", until=end)
-                    assert ticks_of(schedule) == expected
-                    assert Job.objects.count() == expected.count("FIRED")
-                    schedule.refresh_from_db()
-                    assert schedule.next_at is not None
-                    assert schedule.next_at > end
+    @each_of(
+        *product(list(Missed), list(Overlap), [None, 90 * MINUTE], [False, True], ["none", "arguments", "time"]),
+    )
+    def test_each_edit_with_each_policy(
+        self, *, missed: Any, overlap: Any, grace: Any, is_paused: Any, edit: Any
+    ) -> None:
+        empty_tables()
+        timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
+        schedule = make(timing=timing, since=3 * HOUR)
+        first, end = schedule.next_at, now()
+        assert first is not None
+        decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
+        expected = [tick.outcome.value for tick in decided.ticks]
+        if is_paused:
+            Schedule.objects.pause(schedule.pk, reason="no")
+            schedule.refresh_from_db()
+        if edit == "arguments":
+            schedule.kwargs = {"customer": 9}
+        elif edit == "time":
+            schedule.every = 2 * HOUR
+            expected = ["MISSED"] * len(expected)
+        if edit != "none":
+            schedule.save(by="ada")
+        tick_due("default", until=end)
+        assert ticks_of(schedule) == expected
+        assert Job.objects.count() == expected.count("FIRED")
+        schedule.refresh_from_db()
+        assert schedule.next_at is not None
+        assert schedule.next_at > end
 
-    def test_a_change_of_the_arguments_keeps_what_is_due(self) -> None:
+    def test_a_change_of_the_arguments_keeps_what_is_due_and_an_old_copy_does_not_undo_a_tick(self) -> None:
         schedule = make(since=SECOND)
+        old = Schedule.objects.get(pk=schedule.pk)
         schedule.kwargs = {"customer": 9}
         schedule.save()
         tick_due("default")
         assert Job.objects.get().kwargs == {"customer": 9}
-
-    def test_saving_an_old_copy_does_not_undo_a_tick(self) -> None:
-        schedule = make(since=SECOND)
-        tick_due("default")
-        schedule.kwargs = {"customer": 9}
-        schedule.save()
+        old.kwargs = {"customer": 10}
+        old.save()
         row = Schedule.objects.get(pk=schedule.pk)
         assert row.last_job_id == Job.objects.get().pk
         assert row.next_at is not None
         assert row.next_at > now()
-        assert schedule.next_at == row.next_at
+        assert old.next_at == row.next_at
 
     def test_run_now_is_a_tick_by_hand_that_moves_nothing(self) -> None:
         schedule = make()
@@ -350,14 +318,6 @@ class TestPausesAndChanges:
 
 
 class TestOneBadSchedule:
-    def test_an_unknown_task_is_refused_and_the_others_fire(self) -> None:
-        bad, good = make("bad", since=SECOND), make("good", since=SECOND)
-        Schedule.objects.filter(pk=bad.pk).update(task="nobody.knows")
-        tick_due("default")
-        assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
-        assert "nobody.knows" in Tick.objects.get(schedule=bad).note
-        assert Schedule.objects.get(pk=bad.pk).next_at is not None
-
     def test_arguments_of_a_task_that_was_encrypted_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
         schedule = make(kwargs={"customer": 7}, since=SECOND)
         monkeypatch.setattr(declarations, "encrypts", lambda _: True)
@@ -373,30 +333,23 @@ class TestOneBadSchedule:
         assert tick_due("default").schedules == 0
         assert ticks_of(schedule) == []
 
-    def test_arguments_that_the_task_refuses(self) -> None:
+    @each_of(
+        ({"task": "nobody.knows"}, "nobody.knows"),
+        ({"kwargs": {"colour": "red"}}, "colour"),
+        ({"cron": "no cron", "every": None, "tz": "UTC"}, ""),
+        ({"cron": "0 3 * * *", "every": None, "tz": "Nowhere/Land"}, ""),
+        ({"args": "text"}, ""),
+        ({"kwargs": [1]}, ""),
+        ({"missed": "maybe"}, ""),
+        ({"every": timedelta(0)}, ""),
+    )
+    def test_what_can_never_run_is_refused_and_the_others_fire(self, *, values: Any, note: Any) -> None:
+        empty_tables()
         bad, good = make("bad", since=SECOND), make("good", since=SECOND)
-        Schedule.objects.filter(pk=bad.pk).update(kwargs={"colour": "red"})
+        Schedule.objects.filter(pk=bad.pk).update(**values)
         tick_due("default")
         assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
-        assert "colour" in Tick.objects.get(schedule=bad).note
-
-    def test_what_was_written_by_hand(self) -> None:
-        cases = [
-            {"cron": "no cron", "every": None, "tz": "UTC"},
-            {"cron": "0 3 * * *", "every": None, "tz": "Nowhere/Land"},
-            {"args": "text"},
-            {"kwargs": [1]},
-            {"missed": "maybe"},
-            {"every": timedelta(0)},
-        ]
-        with all_faults() as about:
-            for values in cases:
-                with about(values):
-                    empty_tables()
-                    bad, good = make("bad", since=SECOND), make("good", since=SECOND)
-                    Schedule.objects.filter(pk=bad.pk).update(**values)
-                    tick_due("default")
-                    assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
+        assert note in Tick.objects.get(schedule=bad).note
 
     def test_a_job_that_the_table_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A batch that fails is decided one by one."""

@@ -10,7 +10,7 @@ import pytest
 
 from pulse_django.schedules.tick_rules import MOST_TICKS, Pause, Tick, TickOutcome, decide, first_after, jittered
 from pulse_django.schedules.timings import Cron, Every, Missed, Overlap
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
@@ -163,8 +163,6 @@ def test_jitter_is_the_same_everywhere_and_spreads() -> None:
     assert jittered(Every(HOUR), "warm", NOON) == NOON
 
 
-def test_a_tick_in_time_fires_whatever_happens_to_missed_ones() -> None:
-    with all_faults() as about:
-        for missed in list(Missed):
-            with about(missed):
-                assert outcomes(NOON + MINUTE, missed=missed) == "F"
+@each_of(*list(Missed))
+def test_a_tick_in_time_fires_whatever_happens_to_missed_ones(*, missed: Any) -> None:
+    assert outcomes(NOON + MINUTE, missed=missed) == "F"

@@ -149,31 +149,19 @@ class TestEvery:
         assert next_of(Every(timedelta(hours=1)), at) == at + timedelta(hours=1)
 
     def test_nonsense_is_refused(self) -> None:
-        with all_faults() as about:
-            for bad in [timedelta(), timedelta(milliseconds=1), timedelta(days=10**6)]:
-                with about(bad), pytest.raises(InvalidSchedule, match="every"):
-                    Every(bad)
+        for bad in (timedelta(), timedelta(milliseconds=1), timedelta(days=10**6)):
+            with pytest.raises(InvalidSchedule, match="every"):
+                Every(bad)
 
 
-def test_expressions_that_cannot_be_are_refused() -> None:
+def test_expressions_and_time_zones_that_cannot_be_are_refused() -> None:
     with all_faults() as about:
-        for bad in ["", "* * * *", "61 * * * *", "a b c d e", "0 0 30 2 *", "* " * 300, "0 0 31 4 *"]:
+        for bad in ["", "* * * *", "61 * * * *", "a b c d e", "0 0 30 2 *", "* " * 300, "0 0 31 4 *", "@reboot"]:
             with about(repr(bad[:20])), pytest.raises(InvalidSchedule, match="cron"):
                 Cron(bad)
-
-
-def test_time_zones_that_are_not_known_are_refused() -> None:
-    with all_faults() as about:
         for bad in ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "\0"]:
             with about(repr(bad)), pytest.raises(InvalidSchedule, match="tz"):
                 Cron("0 3 * * *", bad)
-
-
-def test_a_timing_has_a_text() -> None:
-    with all_faults() as about:
-        for timing in [Cron("0 3 * * 1-5", BERLIN), Every(timedelta(minutes=5))]:
-            with about(timing):
-                assert timing.in_words()
 
 
 def test_names_of_cron_are_expressions() -> None:
@@ -185,5 +173,3 @@ def test_names_of_cron_are_expressions() -> None:
     assert next_of(Cron("@daily"), begin) == datetime(2026, 1, 2, tzinfo=UTC)
     assert next_of(Cron("@weekly"), begin) == datetime(2026, 1, 4, tzinfo=UTC)  # a Sunday
     assert next_of(Cron("@hourly"), begin) == datetime(2026, 1, 1, 13, tzinfo=UTC)
-    with pytest.raises(InvalidSchedule, match="cron"):
-        Cron("@reboot")

@@ -15,7 +15,7 @@ from pulse_django.schedules.planning import jobs_of
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.unique.rule import OnConflict
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -41,21 +41,19 @@ def due(name: str, **fields: Any) -> Schedule:
     return schedule
 
 
-def test_a_tick_that_meets_a_job_with_its_key_does_not_fire() -> None:
-    with all_faults() as about:
-        for declared in [report, strict]:
-            with about(declared.name):
-                empty_tables()
-                there = declared.enqueue(customer=1)
-                first = due("one", task=declared, kwargs={"customer": 1})
-                second = due("two", task=declared, kwargs={"customer": 2})
-                tick_due("default")
-                met, fired = Tick.objects.get(schedule=first), Tick.objects.get(schedule=second)
-                assert (met.outcome, met.note, met.job_id) == ("OVERLAP", f"job {there.id} has its unique key", None)
-                assert fired.outcome == "FIRED"
-                assert Job.objects.get(pk=fired.job_id).kwargs == {"customer": 2}
-                assert Job.objects.count() == 2
-                assert Schedule.objects.get(pk=first.pk).next_at is not None
+@each_of(report, strict)
+def test_a_tick_that_meets_a_job_with_its_key_does_not_fire(*, declared: Any) -> None:
+    empty_tables()
+    there = declared.enqueue(customer=1)
+    first = due("one", task=declared, kwargs={"customer": 1})
+    second = due("two", task=declared, kwargs={"customer": 2})
+    tick_due("default")
+    met, fired = Tick.objects.get(schedule=first), Tick.objects.get(schedule=second)
+    assert (met.outcome, met.note, met.job_id) == ("OVERLAP", f"job {there.id} has its unique key", None)
+    assert fired.outcome == "FIRED"
+    assert Job.objects.get(pk=fired.job_id).kwargs == {"customer": 2}
+    assert Job.objects.count() == 2
+    assert Schedule.objects.get(pk=first.pk).next_at is not None
 
 
 def test_a_tick_of_a_task_that_replaces_changes_the_job_that_waits() -> None:

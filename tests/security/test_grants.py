@@ -30,7 +30,7 @@ from tests.crash.processes import ROOT, database_url, environment
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.database import empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.security import handlers
 from tests.worker.test_http_port import ask, free_port
@@ -166,16 +166,14 @@ def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> Non
     assert Worker.objects.get().stopped_at is not None
 
 
-@each(
-    [
-        (PRODUCER, "pulse_worker", ["--burst"], "SELECT on pulse_django_attempt"),
-        (OPERATOR, "pulse_worker", [], "USAGE on pulse_django_token"),
-        (WORKER, "pulse_worker", [], "DELETE on pulse_django_attempt"),  # of its watchdog
-        (PRODUCER, "pulse_watchdog", ["--once"], "SELECT on pulse_django_attempt"),
-    ]
+@each_of(
+    (PRODUCER, "pulse_worker", ["--burst"], "SELECT on pulse_django_attempt"),
+    (OPERATOR, "pulse_worker", [], "USAGE on pulse_django_token"),
+    (WORKER, "pulse_worker", [], "DELETE on pulse_django_attempt"),  # of its watchdog
+    (PRODUCER, "pulse_watchdog", ["--once"], "SELECT on pulse_django_attempt"),
 )
 def test_a_process_without_a_right_names_it_and_does_not_start(
-    role: Any, command: Any, arguments: Any, right: Any, workers: Workers
+    workers: Workers, *, role: Any, command: Any, arguments: Any, right: Any
 ) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", command, *arguments], cwd=ROOT, env=environment(**login(role)),

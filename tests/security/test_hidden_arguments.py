@@ -19,7 +19,7 @@ from pulse_django.run.registry import registry
 from tests.console.staff import staff
 from tests.console.test_job_list import found
 from tests.factories import make_job
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
@@ -85,8 +85,8 @@ class TestSchedules:
         }
         return client.post(url, given | fields, follow=True).content.decode()
 
-    @each([{"task": "hidden.echo"}, {"task": "hidden.echo", "args": "[]", "kwargs": "{}"}])
-    def test_another_task_does_not_show_what_the_first_hides(self, fields: Any) -> None:
+    @each_of({"task": "hidden.echo"}, {"task": "hidden.echo", "args": "[]", "kwargs": "{}"})
+    def test_another_task_does_not_show_what_the_first_hides(self, *, fields: Any) -> None:
         with undone():
             client = staff(*EDITOR)
             schedule = Schedule.objects.create(name="x", task=pay, kwargs={"card": CARD}, timing=Cron("0 3 * * *"))

@@ -18,9 +18,9 @@ from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, wait_for
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import AttemptFactory, make_job
-from tests.faults import each
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.security import handlers
 
@@ -120,8 +120,8 @@ CLASSES_AS_JSON = [
 
 
 @override_settings(PULSE=OURS)
-@each(CLASSES_AS_JSON, before=empty_tables)
-def test_json_that_names_a_class_arrives_as_that_json(value: Any, trap: Path) -> None:
+@each_of(*CLASSES_AS_JSON, around=on_empty_tables)
+def test_json_that_names_a_class_arrives_as_that_json(trap: Path, *, value: Any) -> None:
     sql(
         "INSERT INTO pulse_django_job (task, args, kwargs) VALUES ('security.echo', %s, %s)",
         json.dumps([value]),

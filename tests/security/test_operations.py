@@ -27,7 +27,7 @@ from pulse_django.testing import drain, run_job
 from pulse_django.workflows import rewind
 from pulse_django.workflows.batches import Batch
 from tests.factories import make_job
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 
@@ -75,8 +75,8 @@ class TestForgedRows:
         sql("UPDATE pulse_django_job SET finished_at = now() - interval '1 h' WHERE id = ANY (%s)", spared)
         return batch, spared
 
-    @each(
-        {
+    @each_of(
+        *{
             "a chunk of a finished operation": lambda batch, ids: insert(ACT, batch.id, {"ids": ids, "met": 0}),
             "its chunk with other ids": lambda batch, ids: insert(ACT, batch.id, kwargs_of(ACT) | {"ids": ids}),
             "its search, again": lambda batch, ids: insert(PLAN, batch.id, kwargs_of(PLAN)),
@@ -97,7 +97,7 @@ class TestForgedRows:
             ),
         }.items()
     )
-    def test_nothing_is_done_for_rows_that_the_admin_did_not_write(self, case: Any, forge: Any, boss: User) -> None:
+    def test_nothing_is_done_for_rows_that_the_admin_did_not_write(self, boss: User, *, case: Any, forge: Any) -> None:
         with undone():
             batch, spared = self.finished(boss)
             known = set(Job.objects.values_list("pk", flat=True))
@@ -107,8 +107,8 @@ class TestForgedRows:
             for forged in Job.objects.exclude(pk__in=known):
                 assert forged.status == Status.CANCELLED, forged.last_error
 
-    @each(("finished_at", "cancelled_at"))
-    def test_a_chunk_does_nothing_once_its_operation_is_over(self, over: Any, boss: User) -> None:
+    @each_of(*("finished_at", "cancelled_at"))
+    def test_a_chunk_does_nothing_once_its_operation_is_over(self, boss: User, *, over: Any) -> None:
         """Its signature is right: a row of the operation was copied."""
         with undone():
             spared = make_job(queue="mail").pk
@@ -122,8 +122,8 @@ class TestForgedRows:
             drain(queues=["default"])
             assert Job.objects.get(pk=spared).status == Status.PENDING
 
-    @each({"act": "cancel", "query": "queue=sms", "until": 2**62, "asked_at": "2999-01-01T00:00:00+00:00"}.items())
-    def test_an_operation_whose_context_was_changed_does_nothing(self, name: Any, value: Any, boss: User) -> None:
+    @each_of(*{"act": "cancel", "query": "queue=sms", "until": 2**62, "asked_at": "2999-01-01T00:00:00+00:00"}.items())
+    def test_an_operation_whose_context_was_changed_does_nothing(self, boss: User, *, name: Any, value: Any) -> None:
         with undone():
             ids = [make_job(Status.DEAD_LETTERED, queue=queue).pk for queue in ("mail", "sms")]
             batch = begin(boss)
@@ -175,8 +175,8 @@ class TestFromOutside:
                 assert api.retry(died).moved_on == {died}
         assert Job.objects.count() == count
 
-    @each({PLAN: {}, ACT: {"ids": [1], "met": 0}}.items())
-    def test_a_schedule_that_a_row_gives_such_a_task_is_refused(self, task: Any, kwargs: Any) -> None:
+    @each_of(*{PLAN: {}, ACT: {"ids": [1], "met": 0}}.items())
+    def test_a_schedule_that_a_row_gives_such_a_task_is_refused(self, *, task: Any, kwargs: Any) -> None:
         with undone():
             row = Schedule.objects.create(name="x", task="shop.send_mail", args=["A-1"], every=timedelta(hours=1))
             change = "UPDATE pulse_django_schedule SET task = %s, args = '[]', kwargs = %s, next_at = now()"

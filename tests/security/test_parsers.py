@@ -19,7 +19,7 @@ from pulse_django.queue.words.display import inert
 from pulse_django.queue.words.leases import Identity
 from pulse_django.queue.words.payloads import ErrorReport, clean_text
 from pulse_django.schedules.timings import EPOCH, Cron, next_of, zone_of
-from tests.faults import each
+from tests.faults import combined, each_of
 
 AT_ONCE = 0.05  # seconds of the processor, for a hundred thousand characters
 LONG = 100_000
@@ -58,9 +58,9 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@each(PARSERS.items(), HOSTILE.items())
+@each_of(*combined(PARSERS.items(), HOSTILE.items()))
 def test_a_hundred_thousand_characters_are_read_or_refused_at_once(
-    kind: Any, parse: Any, text_of: Any, text: Any
+    *, kind: Any, parse: Any, text_of: Any, text: Any
 ) -> None:
     took = []
     for _ in range(3):
@@ -71,14 +71,14 @@ def test_a_hundred_thousand_characters_are_read_or_refused_at_once(
     assert min(took) < AT_ONCE
 
 
-@each(["*/0", "1-99999999", "* * * * *", "@every 1s", "-1s", "1e9", "nan", "inf", "9" * 400])
-def test_what_is_no_duration_or_beyond_all_reason_is_refused(text: Any) -> None:
+@each_of("*/0", "1-99999999", "* * * * *", "@every 1s", "-1s", "1e9", "nan", "inf", "9" * 400)
+def test_what_is_no_duration_or_beyond_all_reason_is_refused(*, text: Any) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         duration(text)
 
 
-@each(["0" * 19 + "1" + "9" * 30, "9" * 5_000, "1" * 21, "-1", "1.0", "\u0661"])
-def test_what_is_no_number_within_its_range_is_refused(text: Any) -> None:
+@each_of("0" * 19 + "1" + "9" * 30, "9" * 5_000, "1" * 21, "-1", "1.0", "\u0661")
+def test_what_is_no_number_within_its_range_is_refused(*, text: Any) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         whole_number(1, 2**63 - 1)(text)
 
@@ -92,8 +92,8 @@ SPARSE = [
 ]
 
 
-@each([*SPARSE, "1" * 150 + " * * * *", "1/2/3 * * * *", "*/0 * * * *", "1-0 * * * *"])
-def test_an_expression_that_is_seldom_or_never_due_is_read_or_refused_at_once(expression: Any) -> None:
+@each_of(*SPARSE, "1" * 150 + " * * * *", "1/2/3 * * * *", "*/0 * * * *", "1-0 * * * *")
+def test_an_expression_that_is_seldom_or_never_due_is_read_or_refused_at_once(*, expression: Any) -> None:
     took = []
     for _ in range(3):
         began = time.thread_time()

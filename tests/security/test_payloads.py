@@ -25,9 +25,9 @@ from pulse_django.queue.words.states import Status
 from pulse_django.run.registry import registry
 from pulse_django.testing import drain
 from tests.crash.workers import LONG_LEASE, Workers, status, wait_for, wait_until
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import AttemptFactory, WorkerFactory, make_job
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.queue.steps import sql
 from tests.security import handlers, trap
 from tests.worker import handlers as vandals
@@ -99,8 +99,8 @@ BOMBS = {
 PLACES = [*(("args", name) for name in BOMBS), ("kwargs", "a level too deep"), ("kwargs", "50 MB of text")]
 
 
-@each(PLACES)
-def test_a_bomb_is_refused_at_enqueue_at_once(where: Any, name: Any) -> None:
+@each_of(*PLACES)
+def test_a_bomb_is_refused_at_enqueue_at_once(*, where: Any, name: Any) -> None:
     payload = BOMBS[name]()
     new = NewJob(task="security.echo", **{where: [payload] if where == "args" else {"a": payload}})  # type: ignore[arg-type]
     begin = time.thread_time()
@@ -182,8 +182,8 @@ def test_a_worker_lives_through_rows_that_no_reader_can_read(workers: Workers) -
     )
 
 
-@each(["deep", "short"], ["args", "kwargs", "progress", "result"], before=empty_tables)
-def test_one_row_that_cannot_be_read_closes_no_page(which: Any, column: Any, admin_client: Client) -> None:
+@each_of(*combined(["deep", "short"], ["args", "kwargs", "progress", "result"]), around=on_empty_tables)
+def test_one_row_that_cannot_be_read_closes_no_page(admin_client: Client, *, which: Any, column: Any) -> None:
     args = UNREADABLE[which]
     state = {"progress": Status.RUNNING, "result": Status.COMPLETED}.get(column, Status.DEAD_LETTERED)
     job = make_job(state, task="security.echo", locked_by="host-1:b:1" if column == "progress" else None)

@@ -27,7 +27,7 @@ from pulse_django.run.execute import perform, prepared
 from pulse_django.run.registry import task_enqueued, task_finished, task_started
 from pulse_django.run.run import Run
 from pulse_django.testing import drain
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.security.handlers import CANARY
 
 # Fields that hold what a handler is given or gives. Whoever adds another kind, names it here.
@@ -222,8 +222,8 @@ def nested(depth: int) -> list[Any]:
 
 
 @pytest.mark.django_db
-@each(REFUSED)
-def test_no_error_repeats_what_is_masked(refused: Any) -> None:
+@each_of(*REFUSED)
+def test_no_error_repeats_what_is_masked(*, refused: Any) -> None:
     with pytest.raises((InvalidJob, TypeError)) as caught:
         REFUSED[refused]()
     told = "".join(traceback.format_exception(caught.value))

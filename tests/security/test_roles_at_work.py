@@ -29,9 +29,9 @@ from pulse_django.schedules.timings import Every
 from pulse_django.testing import drain
 from pulse_django.workflows.batches import Batch, event_link
 from tests.console import test_every_page as pages
-from tests.database import empty_tables
+from tests.database import empty_tables, on_empty_tables
 from tests.factories import make_job, now
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 
 from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, bullet_with, statements_in
@@ -137,8 +137,8 @@ def test_others_are_refused_a_page_with_a_sentence(of_django: Client) -> None:
     assert refused > 100
 
 
-@each(ROLES, before=empty_tables)
-def test_who_is_no_staff_sees_progress_and_sends_events_under_every_role(role: Any, of_django: Client) -> None:
+@each_of(*ROLES, around=on_empty_tables)
+def test_who_is_no_staff_sees_progress_and_sends_events_under_every_role(of_django: Client, *, role: Any) -> None:
     job = make_job(Status.RUNNING, progress={"done": 1, "total": 2})
     link = event_link("approved:1", title="Ship it?", by="ada")
     for url in (f"/pulse/progress/{progress_token(job)}/", link):

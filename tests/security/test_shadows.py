@@ -23,7 +23,7 @@ from pulse_django.models import Job
 from pulse_django.queue.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for
-from tests.faults import each
+from tests.faults import each_of
 from tests.security import drive, handlers, shadows
 
 HOME = Path(pulse_django.__file__).parent
@@ -118,16 +118,16 @@ FITS_BETTER = [
 ]
 
 
-@each(FITS_BETTER)
+@each_of(*FITS_BETTER)
 def test_a_statement_that_fits_a_shadow_better_is_found(
-    statement: Any, shadow: Any, attacked: psycopg.Connection
+    attacked: psycopg.Connection, *, statement: Any, shadow: Any
 ) -> None:
     """Or the test above could not fail."""
     assert shadow in called_by(attacked, statement)
 
 
-@each(["clock_timestamp()", "count(*)", "statement_timestamp()"])
-def test_ties_are_the_catalogues(call: Any, attacked: psycopg.Connection) -> None:
+@each_of("clock_timestamp()", "count(*)", "statement_timestamp()")
+def test_ties_are_the_catalogues(attacked: psycopg.Connection, *, call: Any) -> None:
     """Why calls without arguments need no schema, though each has a shadow whose argument has a default."""
     name = call.partition("(")[0]
     found = attacked.execute("SELECT to_regprocedure(%s)", [f"{shadows.SCHEMA}.{name}(date)"])
@@ -198,8 +198,8 @@ CALLS = [
 ]
 
 
-@each(CALLS)
-def test_calls_are_told_from_syntax(statement: Any, names: Any) -> None:
+@each_of(*CALLS)
+def test_calls_are_told_from_syntax(*, statement: Any, names: Any) -> None:
     assert shadows.calls_to_qualify(statement) == names
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import each
+from tests.faults import each_of
 from tests.security import drive, shapes
 from tests.security.shape_exceptions import EXCEPTIONS, is_excepted
 from tests.security.shapes import Finding, findings
@@ -106,8 +106,8 @@ PLANTED = [
 ]  # fmt: skip
 
 
-@each(PLANTED)
-def test_a_shape_that_is_refused_is_found_and_its_twin_is_not(rule: Any, refused: Any, allowed: Any) -> None:
+@each_of(*PLANTED)
+def test_a_shape_that_is_refused_is_found_and_its_twin_is_not(*, rule: Any, refused: Any, allowed: Any) -> None:
     assert {finding.rule for finding in findings(refused)} == {rule}
     assert all(str(finding).endswith(".") for finding in findings(refused))
     assert findings(allowed) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pulse_django
-from tests.faults import each
+from tests.faults import each_of
 
 PACKAGE = Path(pulse_django.__file__).parent
 TEMPLATES = sorted(PACKAGE.rglob("*.html"))
@@ -43,8 +43,8 @@ DOORS = [
 ]  # fmt: skip
 
 
-@each(DOORS)
-def test_the_scan_finds_what_it_looks_for(door: Any) -> None:
+@each_of(*DOORS)
+def test_the_scan_finds_what_it_looks_for(*, door: Any) -> None:
     assert list(_doors(ast.parse(door), "x.py")) != []
 
 
@@ -91,8 +91,8 @@ HOLES = [
 ]
 
 
-@each(HOLES)
-def test_the_scan_of_templates_finds_what_it_looks_for(hole: Any) -> None:
+@each_of(*HOLES)
+def test_the_scan_of_templates_finds_what_it_looks_for(*, hole: Any) -> None:
     assert find_holes(hole) != []
 
 

@@ -30,7 +30,7 @@ from pulse_django.run.fencing import fence
 from tests.console.test_every_page import presence
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.django_db
@@ -142,8 +142,8 @@ ADDRESSES = [
 ]  # fmt: skip
 
 
-@each(ADDRESSES)
-def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(address: Any, admin_client: Client) -> None:
+@each_of(*ADDRESSES)
+def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(admin_client: Client, *, address: Any) -> None:
     with transaction.atomic(), untouched():
         for attack in WORST:
             url, _, name = f"/admin/pulse_django/{address}".rpartition("?")

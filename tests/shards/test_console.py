@@ -30,8 +30,9 @@ from pulse_django.shards import moving, placement, transfer
 from pulse_django.testing import drain
 from testproject.shop import tasks
 from testproject.shop.models import Order
+from tests.console.staff import text as text_of
 from tests.console.test_every_page import presence
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.shards.conftest import away, empty_shards
 from tests.shards.console import SHARDED, moved
 from tests.two_databases import SECOND, SHARDS
@@ -58,12 +59,6 @@ def _none_left(operator: Client) -> Iterator[None]:
 
 def link(view: str, *args: Any, **query: Any) -> str:
     return reverse(f"admin:pulse_django_{view}", args=args) + (f"?{urlencode(query)}" if query else "")
-
-
-def text_of(client: Client, address: str) -> str:
-    answer = client.get(address)
-    assert answer.status_code == 200, (answer.status_code, address)
-    return answer.content.decode()
 
 
 def die(alias: str, error: str = ERROR, age: int = 60, **fields: Any) -> int:
@@ -251,12 +246,10 @@ class TestTheShardOfAPage:
         with override_settings(PULSE={}):
             assert operator.get(link("job_changelist", shard="x")).status_code == 200
 
-    def test_an_id_of_no_job_is_no_error(self, operator: Client) -> None:
-        with all_faults() as about:
-            for strange in ["x", "9" * 30, (7 << 48) + 1, (1 << 48) + 999_999]:
-                with about(strange):
-                    assert operator.get(link("job_change", strange), follow=True).status_code == 200
-                    assert operator.get(link("worker_change", strange), follow=True).status_code == 200
+    @each_of("x", "9" * 30, (7 << 48) + 1, (1 << 48) + 999_999)
+    def test_an_id_of_no_job_is_no_error(self, operator: Client, *, strange: Any) -> None:
+        assert operator.get(link("job_change", strange), follow=True).status_code == 200
+        assert operator.get(link("worker_change", strange), follow=True).status_code == 200
 
     def test_nobody_sees_more_than_with_one(self, operator: Client) -> None:
         there, client = tasks.add.using(database=SECOND).enqueue(2, 2), Client()
@@ -421,16 +414,14 @@ class TestTheListOfJobs:
         moved("default", SECOND)
         assert self.walk(operator, shard=SECOND, task="shop.add") == sorted(ids, reverse=True)
 
-    def test_a_shard_is_asked_as_a_single_database_is(self, operator: Client) -> None:
-        with all_faults() as about:
-            for query in ({}, {"older": str(1 << 60)}, {"status__exact": "PENDING"}, {"task": "shop.add"}, {"q": "7"}):
-                with about(query):
-                    empty_shards()
-                    self.fill()
-                    with override_settings(PULSE={}):
-                        alone = self.sent(operator, "default", **query)
-                    assert len(self.sent(operator, SECOND, shard=SECOND, **query)) == len(alone)
-                    assert self.sent(operator, "default", shard=SECOND, **query) == []
+    @each_of({}, {"older": str(1 << 60)}, {"status__exact": "PENDING"}, {"task": "shop.add"}, {"q": "7"})
+    def test_a_shard_is_asked_as_a_single_database_is(self, operator: Client, *, query: Any) -> None:
+        empty_shards()
+        self.fill()
+        with override_settings(PULSE={}):
+            alone = self.sent(operator, "default", **query)
+        assert len(self.sent(operator, SECOND, shard=SECOND, **query)) == len(alone)
+        assert self.sent(operator, "default", shard=SECOND, **query) == []
 
     def sent(self, client: Client, alias: str, **query: str) -> list[str]:
         with CaptureQueriesContext(connections[alias]) as sent:

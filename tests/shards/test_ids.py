@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.unique.rule import Unique, UniqueKey
 from pulse_django.workflows.models import StoredBatch
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -31,9 +32,7 @@ WAYS: dict[str, Callable[[], list[int]]] = {
 }
 
 
-def test_an_id_says_its_shard() -> None:
-    with all_faults() as about:
-        for way in WAYS:
-            with about(way):
-                empty_tables()
-                assert {shard_number_of(row_id) for row_id in WAYS[way]()} == {0}
+@each_of(*WAYS)
+def test_an_id_says_its_shard(*, way: Any) -> None:
+    empty_tables()
+    assert {shard_number_of(row_id) for row_id in WAYS[way]()} == {0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -11,12 +10,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
@@ -38,6 +38,7 @@ from testproject.shop import tasks
 from tests.crash.processes import ROOT
 from tests.crash.processes import environment as environment_of
 from tests.crash.workers import Workers, wait_until
+from tests.operations.steps import run
 from tests.queue.steps import sql
 from tests.shards.conftest import away
 from tests.two_databases import SECOND, SHARDS, new_database
@@ -225,10 +226,7 @@ class TestWhoDies:
         assert len(ids_in(SECOND)) == 1
 
 
-def shards_command(*args: str) -> str:
-    out = io.StringIO()
-    call_command("pulse_shards", *args, stdout=out, stderr=io.StringIO())
-    return out.getvalue()
+shards_command = partial(run, "pulse_shards")
 
 
 class TestCommand:

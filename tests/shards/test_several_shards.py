@@ -37,7 +37,7 @@ from pulse_django.testing import (
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.shards.conftest import empty_shards
 from tests.two_databases import SECOND, SHARDS
 
@@ -91,7 +91,7 @@ class TestIds:
         assert tasks.add.get_result(there.id).args == [2, 2]
         assert api.cancel(there.id).cancelled == {moved.pk}
 
-    def test_what_is_no_id_is_refused(self) -> None:
+    def test_what_is_no_id_is_refused_and_that_of_no_job_is_looked_for_everywhere(self) -> None:
         with all_faults() as about:
             for wrong in ["s2:1", ":1", "1.0", " 1", "9" * 20]:
                 with about(wrong):
@@ -99,9 +99,6 @@ class TestIds:
                         api.get(wrong)
                     with pytest.raises(TaskResultDoesNotExist):
                         PulseBackend("default", {}).get_result(wrong)
-
-    def test_an_id_of_no_job_is_looked_for_everywhere(self) -> None:
-        with all_faults() as about:
             for strange in [4711, (1 << 48) + 4711, (7 << 48) + 1]:
                 with about(strange):
                     with pytest.raises(TaskResultDoesNotExist):
@@ -159,24 +156,22 @@ class TestIds:
 
 
 class TestCalls:
-    def test_every_call_reaches_the_job_that_is_named(self) -> None:
-        with all_faults() as about:
-            for using, spell in product([{}, {"using": SECOND}], [str, int]):
-                with about((spell.__name__, using)):
-                    empty_shards()
-                    [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
-                    job = Job.objects.using(SECOND).get(pk=first)
-                    named = spell(job.pk)
-                    assert api.get(named, **using).args == [1, 1]
-                    assert api.progress(named, **using) is None
-                    assert api.cancel(named, reason="no", **using).cancelled == {first}
-                    assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
-                    run = claimed(Job.objects.using(SECOND).get(pk=second))
-                    named = spell(second)
-                    assert set(api.release(named, **using).accepted) == {run.claim.lease}
-                    in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
-                    assert api.retry(named, **using).revived == {second}
-                    assert not Job.objects.exists()
+    @each_of(*product([{}, {"using": SECOND}], [str, int]))
+    def test_every_call_reaches_the_job_that_is_named(self, *, using: Any, spell: Any) -> None:
+        empty_shards()
+        [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
+        job = Job.objects.using(SECOND).get(pk=first)
+        named = spell(job.pk)
+        assert api.get(named, **using).args == [1, 1]
+        assert api.progress(named, **using) is None
+        assert api.cancel(named, reason="no", **using).cancelled == {first}
+        assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
+        run = claimed(Job.objects.using(SECOND).get(pk=second))
+        named = spell(second)
+        assert set(api.release(named, **using).accepted) == {run.claim.lease}
+        in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
+        assert api.retry(named, **using).revived == {second}
+        assert not Job.objects.exists()
 
     def test_a_handler_that_gives_numbers_means_its_own_database(self) -> None:
         run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))
@@ -218,14 +213,10 @@ class TestChildren:
 
 
 class TestOneTransaction:
-    def test_a_completion_is_refused_where_it_could_not_hold_the_data(self) -> None:
-        run = claimed(tasks.make_invoice_by_hand.using(database=SECOND).enqueue(1))
-        outcome = outcome_of(run)
+    def test_a_completion_is_refused_where_it_could_not_hold_the_data_and_so_is_an_atomic_task(self) -> None:
+        outcome = outcome_of(claimed(tasks.make_invoice_by_hand.using(database=SECOND).enqueue(1)))
         assert outcome.name == OutcomeName.FAILED
         assert "one transaction cannot span both" in outcome.error.message
-        assert not Invoice.objects.exists()
-
-    def test_so_is_an_atomic_task(self) -> None:
         outcome = outcome_of(claimed(tasks.make_invoice.using(database=SECOND).enqueue(1)))
         assert "the jobs are stored in 's2', but the project's models are written to 'default'" in outcome.error.message
         assert not Invoice.objects.exists()

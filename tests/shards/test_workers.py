@@ -27,7 +27,7 @@ from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from testproject.shop import tasks
 from tests.crash.workers import Workers, wait_until
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.shards.conftest import away
 from tests.two_databases import MORE, SECOND, SHARDS, new_database
 from tests.worker import handlers
@@ -158,23 +158,20 @@ def test_a_shard_is_added_under_load(workers: Workers, environment: dict[str, st
 
 
 class TestSlots:
-    def test_a_share(self) -> None:
-        cases = [
-            (8, 0, [], 8),
-            (8, 0, [0], 4),
-            (8, 4, [0], 0),
-            (8, 7, [1], -3),
-            (8, 1, [7], 3),
-            (1, 0, [0], 1),
-            (1, 0, [1], 1),
-            (3, 1, [1], 1),
-            (3, 1, [2], 1),
-            (8, 0, [8, 0], 3),
-        ]
-        with all_faults() as about:
-            for slots, mine, others, more in cases:
-                with about((slots, mine, others, more)):
-                    assert fair_share(slots, mine, others) == more
+    @each_of(
+        (8, 0, [], 8),
+        (8, 0, [0], 4),
+        (8, 4, [0], 0),
+        (8, 7, [1], -3),
+        (8, 1, [7], 3),
+        (1, 0, [0], 1),
+        (1, 0, [1], 1),
+        (3, 1, [1], 1),
+        (3, 1, [2], 1),
+        (8, 0, [8, 0], 3),
+    )
+    def test_a_share(self, *, slots: Any, mine: Any, others: Any, more: Any) -> None:
+        assert fair_share(slots, mine, others) == more
 
     @pytest.fixture
     def flights(self) -> dict[str, InFlight]:
@@ -198,16 +195,14 @@ class TestSlots:
         assert (len(first.active), second.active) == (7, [])
         assert second.of(taken[0]) is first
 
-    def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self) -> None:
-        with all_faults() as about:
-            for shards in range(1, 9):
-                with about(shards):
-                    flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
-                    share_slots(list(flights.values()))
-                    for _ in range(20):
-                        assert all(one.room() > 0 for one in flights.values())
-                        for one in flights.values():
-                            one.prefetch.learn([0.0001])
+    @each_of(*range(1, 9))
+    def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self, *, shards: Any) -> None:
+        flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
+        share_slots(list(flights.values()))
+        for _ in range(20):
+            assert all(one.room() > 0 for one in flights.values())
+            for one in flights.values():
+                one.prefetch.learn([0.0001])
 
     def test_a_shard_that_has_learned_nothing_gets_its_share_beside_others_that_have(self) -> None:
         """Else it waits until the backlogs of the others are empty."""

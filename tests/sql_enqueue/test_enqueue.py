@@ -23,7 +23,7 @@ from pulse_django.sql_enqueue.loop import PAUSE, DeclaredTasks
 from pulse_django.testing import drain
 from pulse_django.worker.guarded_connection import GuardedConnection
 from tests.crash.processes import ROOT, database_url
-from tests.faults import all_faults, each
+from tests.faults import all_faults, combined, each_of
 from tests.queue.steps import sql
 from tests.rival import Rival, backend_pid
 
@@ -115,18 +115,20 @@ class TestKeys:
         assert mine.result(20) > theirs
         assert Job.objects.count() == 1
 
-    @each(
-        [
-            Unique(by="order"),
-            Unique(by="order", until="start"),
-            Unique(by="order", on_conflict="follow"),
-            Unique(by="order", on_conflict="replace"),
-            Unique(by="order", on_conflict="debounce"),
-            Unique(by="order", on_conflict="debounce", max_delay=60),
-        ],
-        (False, True),
+    @each_of(
+        *combined(
+            [
+                Unique(by="order"),
+                Unique(by="order", until="start"),
+                Unique(by="order", on_conflict="follow"),
+                Unique(by="order", on_conflict="replace"),
+                Unique(by="order", on_conflict="debounce"),
+                Unique(by="order", on_conflict="debounce", max_delay=60),
+            ],
+            (False, True),
+        )
     )
-    def test_a_call_does_what_python_does_about_a_job_that_holds_the_key(self, rule: Any, is_claimed: Any) -> None:
+    def test_a_call_does_what_python_does_about_a_job_that_holds_the_key(self, *, rule: Any, is_claimed: Any) -> None:
         declared_as(rule)
         assert met_by(by_sql, is_claimed=is_claimed) == met_by(by_python, is_claimed=is_claimed)
 

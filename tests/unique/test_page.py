@@ -18,9 +18,9 @@ from pulse_django.queue.words.states import Status
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.console import test_dead_letters as dead_letters
 from tests.console.test_acts import page_of, press
-from tests.database import empty_tables
+from tests.database import on_empty_tables
 from tests.factories import make_job
-from tests.faults import each
+from tests.faults import each_of
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -28,8 +28,10 @@ KEEP, FOLLOW = UniqueKey.of("k", Unique()), UniqueKey.of("k", Unique(on_conflict
 HOURLY = UniqueKey.of("h", Unique(per=timedelta(hours=1)))
 
 
-@each([(KEEP, "until it ends"), (FOLLOW, "until it starts"), (HOURLY, "no other one before")], before=empty_tables)
-def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(key: Any, says: Any, admin_client: Client) -> None:
+@each_of((KEEP, "until it ends"), (FOLLOW, "until it starts"), (HOURLY, "no other one before"), around=on_empty_tables)
+def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(
+    admin_client: Client, *, key: Any, says: Any
+) -> None:
     job = Job.objects.enqueue(NewJob(task="shop.send_mail", unique=key))
     page = admin_client.get(page_of(job)).content.decode()
     assert f"{key.key} ({says}" in page

@@ -22,9 +22,9 @@ from pulse_django.queue.words.states import TERMINAL, Status
 from pulse_django.queue.words.verb_results import Report, Retried
 from pulse_django.unique.rule import Unique, UniqueKey
 from tests.citus import is_on_citus
-from tests.database import empty_tables
+from tests.database import empty_tables, on_empty_tables
 from tests.factories import make_job
-from tests.faults import each
+from tests.faults import combined, each_of
 from tests.queue.moves import MOVES
 from tests.queue.steps import claim_one, expire, sql, success
 from tests.queue.test_transitions import ACTS, VARIANTS
@@ -80,28 +80,28 @@ def enqueued_earlier(by: str) -> None:
 
 
 class TestOneKey:
-    @each(RULES.items(), before=empty_tables)
-    def test_the_job_that_is_returned_is_the_job_that_is_stored(self, name: Any, rule: Any) -> None:
+    @each_of(*RULES.items(), around=on_empty_tables)
+    def test_the_job_that_is_returned_is_the_job_that_is_stored(self, *, name: Any, rule: Any) -> None:
         enqueued = alone(rule, 1, queue="mail", priority=3, timeout=HOUR)
         stored = Job.objects.get()
         for field in Job._meta.concrete_fields:
             assert getattr(enqueued, field.attname) == getattr(stored, field.attname), field.attname
 
-    @each(RULES.items(), WAYS, before=empty_tables)
-    def test_a_second_job_with_the_key_is_not_added(self, name: Any, rule: Any, way: Any) -> None:
+    @each_of(*combined(RULES.items(), WAYS), around=on_empty_tables)
+    def test_a_second_job_with_the_key_is_not_added(self, *, name: Any, rule: Any, way: Any) -> None:
         first = alone(rule, 1)
         assert way([new(rule, 2)]) == [first.pk]
         assert Job.objects.count() == 1
 
-    @each(RULES.items(), WAYS, before=empty_tables)
-    def test_other_keys_and_other_tasks_are_not_held_up(self, name: Any, rule: Any, way: Any) -> None:
+    @each_of(*combined(RULES.items(), WAYS), around=on_empty_tables)
+    def test_other_keys_and_other_tasks_are_not_held_up(self, *, name: Any, rule: Any, way: Any) -> None:
         alone(rule, 1)
         other_task = NewJob(task="tests.other", unique=UniqueKey.of("k", rule), run_after=MINUTE)
         assert len({*way([new(rule, 1, key="l"), other_task])}) == 2
         assert Job.objects.count() == 3
 
-    @each(WAYS, before=empty_tables)
-    def test_keep_leaves_the_first_as_it_is(self, way: Any) -> None:
+    @each_of(*WAYS, around=on_empty_tables)
+    def test_keep_leaves_the_first_as_it_is(self, *, way: Any) -> None:
         first = alone(KEEP, 1)
         way([new(KEEP, 2, priority=9, run_after=HOUR)])
         stored = Job.objects.get()
@@ -110,8 +110,8 @@ class TestOneKey:
         kept, is_new = enqueue(KEEP, 2)
         assert (kept.pk, kept.status, kept.args, is_new) == (first.pk, Status.RUNNING, [1], False)
 
-    @each(WAYS, before=empty_tables)
-    def test_replace_changes_arguments_and_time_and_nothing_else(self, way: Any) -> None:
+    @each_of(*WAYS, around=on_empty_tables)
+    def test_replace_changes_arguments_and_time_and_nothing_else(self, *, way: Any) -> None:
         first = alone(REPLACE, 1_000, priority=2, run_after=2 * HOUR)
         way([new(REPLACE, 2, priority=9, run_after=HOUR, sensitive="{}", trace="t")])
         stored = Job.objects.get()
@@ -127,19 +127,21 @@ class TestOneKey:
         job, is_new = enqueue(REPLACE, 3)
         assert (job.args, is_new) == ([3], False)
 
-    @each(
-        [
-            (DEBOUNCE, MINUTE, "0 minutes", 5 * MINUTE, 5 * MINUTE),
-            (DEBOUNCE, MINUTE, "8 minutes", 5 * MINUTE, 2 * MINUTE),  # not beyond the longest
-            (DEBOUNCE, 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),  # it brings no run forward
-            (Unique(on_conflict="debounce"), MINUTE, "8 hours", HOUR, HOUR),  # without a longest, without end
-            (Unique(on_conflict="debounce"), 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),
-        ],
-        WAYS,
-        before=empty_tables,
+    @each_of(
+        *combined(
+            [
+                (DEBOUNCE, MINUTE, "0 minutes", 5 * MINUTE, 5 * MINUTE),
+                (DEBOUNCE, MINUTE, "8 minutes", 5 * MINUTE, 2 * MINUTE),  # not beyond the longest
+                (DEBOUNCE, 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),  # it brings no run forward
+                (Unique(on_conflict="debounce"), MINUTE, "8 hours", HOUR, HOUR),  # without a longest, without end
+                (Unique(on_conflict="debounce"), 9 * MINUTE, "0 minutes", MINUTE, 9 * MINUTE),
+            ],
+            WAYS,
+        ),
+        around=on_empty_tables,
     )
     def test_debounce_postpones(
-        self, rule: Any, first_after: Any, earlier: Any, second_after: Any, due: Any, way: Any
+        self, *, rule: Any, first_after: Any, earlier: Any, second_after: Any, due: Any, way: Any
     ) -> None:
         """``due`` is counted from the first call."""
         first = alone(rule, 1, run_after=first_after)
@@ -150,8 +152,8 @@ class TestOneKey:
         late = stored.next_run_at - first.created_at - due
         assert timedelta(milliseconds=-1) <= late < (MINUTE if due == second_after else timedelta(milliseconds=1))
 
-    @each([RAISE, Unique(per=HOUR, on_conflict="raise")], WAYS, before=empty_tables)
-    def test_raise_names_the_other_job_and_the_transaction_goes_on(self, rule: Any, way: Any) -> None:
+    @each_of(*combined([RAISE, Unique(per=HOUR, on_conflict="raise")], WAYS), around=on_empty_tables)
+    def test_raise_names_the_other_job_and_the_transaction_goes_on(self, *, rule: Any, way: Any) -> None:
         first = alone(rule, 1)
         with transaction.atomic():
             with pytest.raises(AlreadyEnqueued, match=f"tests.add: job {first.pk} has the same") as refused:
@@ -194,8 +196,8 @@ class TestLists:
         ]  # fmt: skip
         assert len(set(ids)) == 5
 
-    @each([(KEEP, 1), (FOLLOW, 1), (HOURLY, 1), (REPLACE, 3), (DEBOUNCE, 3)], before=empty_tables)
-    def test_a_key_that_stands_twice_becomes_one_job(self, rule: Any, wins: Any) -> None:
+    @each_of((KEEP, 1), (FOLLOW, 1), (HOURLY, 1), (REPLACE, 3), (DEBOUNCE, 3), around=on_empty_tables)
+    def test_a_key_that_stands_twice_becomes_one_job(self, *, rule: Any, wins: Any) -> None:
         ids = Job.objects.enqueue_many([new(rule, 1), new(rule, 2, key="l"), new(rule, 3)])
         assert ids[0] == ids[2] != ids[1]
         assert Job.objects.get(pk=ids[0]).args == [wins]
@@ -205,9 +207,9 @@ class TestLists:
             Job.objects.enqueue_many([new(RAISE, 1), new(RAISE, 2)])
         assert not Job.objects.exists()
 
-    @each(RULES.items(), before=empty_tables)
+    @each_of(*RULES.items(), around=on_empty_tables)
     def test_a_list_of_one_rule_is_one_statement_beside_that_for_the_ids(
-        self, name: Any, rule: Any, django_assert_num_queries: Any
+        self, django_assert_num_queries: Any, *, name: Any, rule: Any
     ) -> None:
         extra = {"debounce": 1, "per": 1}.get("per" if rule.per else rule.on_conflict, 0)  # instants, beginnings
         with transaction.atomic(), django_assert_num_queries(2 + extra):
@@ -257,13 +259,13 @@ class TestWhenTheKeyIsFree:
         assert job.status == status
         return job
 
-    @each([one for one in Status if one in TERMINAL], before=empty_tables)
-    def test_any_end_frees_the_key_and_history_keeps_none(self, status: Any) -> None:
+    @each_of(*[one for one in Status if one in TERMINAL], around=on_empty_tables)
+    def test_any_end_frees_the_key_and_history_keeps_none(self, *, status: Any) -> None:
         assert (self.end_in(status).unique_key is None) is (status != Status.DEAD_LETTERED)
         alone(KEEP, 2)
 
-    @each([Status.PENDING, Status.RUNNING, Status.RETRYING], before=empty_tables)
-    def test_what_is_not_over_holds_it(self, status: Any) -> None:
+    @each_of(Status.PENDING, Status.RUNNING, Status.RETRYING, around=on_empty_tables)
+    def test_what_is_not_over_holds_it(self, *, status: Any) -> None:
         key = UniqueKey.of("k", KEEP).key
         job = make_job(status, unique_key=key)
         assert enqueue(KEEP)[0].pk == job.pk
@@ -276,8 +278,8 @@ class TestWhenTheKeyIsFree:
         sql("DELETE FROM pulse_django_job")
         alone(KEEP, 3)
 
-    @each([FOLLOW, REPLACE, DEBOUNCE, Unique(until="start")], [False, True], before=empty_tables)
-    def test_the_claim_frees_what_is_held_until_the_start(self, rule: Any, by_id: Any) -> None:
+    @each_of(*combined([FOLLOW, REPLACE, DEBOUNCE, Unique(until="start")], [False, True]), around=on_empty_tables)
+    def test_the_claim_frees_what_is_held_until_the_start(self, *, rule: Any, by_id: Any) -> None:
         job = alone(rule, 1, run_after=timedelta())
         [claim] = Job.objects.claim_these(Identity("me"), [job.pk]) if by_id else Job.objects.claim(Identity("me"))
         second = alone(rule, 2)
@@ -293,9 +295,9 @@ class TestWhenTheKeyIsFree:
         job.refresh_from_db()
         assert job.status == Status.PENDING
 
-    @each([FOLLOW, REPLACE, Unique(until="start", on_conflict="raise")], WAYS, before=empty_tables)
+    @each_of(*combined([FOLLOW, REPLACE, Unique(until="start", on_conflict="raise")], WAYS), around=on_empty_tables)
     def test_a_job_that_has_started_loses_a_key_that_its_task_used_to_hold_until_the_end(
-        self, rule: Any, way: Any
+        self, *, rule: Any, way: Any
     ) -> None:
         started = alone(KEEP, 1)
         claim = claim_one(Identity("me"))
@@ -308,8 +310,8 @@ class TestWhenTheKeyIsFree:
 class TestEveryVerb:
     """Whatever a verb makes of a job, its key is held by a job that is not over, and by no other."""
 
-    @each(MOVES, Status, before=empty_tables)
-    def test_the_key_is_held_while_the_job_is_not_over(self, verb: Any, status: Any) -> None:
+    @each_of(*combined(MOVES, Status), around=on_empty_tables)
+    def test_the_key_is_held_while_the_job_is_not_over(self, *, verb: Any, status: Any) -> None:
         for act in ACTS[verb]:
             for variant in VARIANTS[status]:
                 before = make_job(status, unique_key=UniqueKey.of("k", KEEP).key, **variant)
@@ -321,8 +323,8 @@ class TestEveryVerb:
                 assert is_over or found.pk == before.pk
                 sql("DELETE FROM pulse_django_job")
 
-    @each(MOVES, Status, before=empty_tables)
-    def test_a_key_until_the_start_is_held_by_what_was_never_claimed(self, verb: Any, status: Any) -> None:
+    @each_of(*combined(MOVES, Status), around=on_empty_tables)
+    def test_a_key_until_the_start_is_held_by_what_was_never_claimed(self, *, verb: Any, status: Any) -> None:
         for act in ACTS[verb]:
             for variant in VARIANTS[status]:
                 key = UniqueKey.of("k", FOLLOW).key
@@ -342,8 +344,8 @@ class TestPeriods:
         kept, is_new = enqueue(HOURLY, 2)
         assert (kept.pk, kept.status, is_new) == (job.pk, Status.COMPLETED, False)
 
-    @each(WAYS, before=empty_tables)
-    def test_it_ends_by_the_servers_clock_and_the_next_begins(self, way: Any) -> None:
+    @each_of(*WAYS, around=on_empty_tables)
+    def test_it_ends_by_the_servers_clock_and_the_next_begins(self, *, way: Any) -> None:
         first = alone(HOURLY, 1)
         sql("UPDATE pulse_django_window SET until = statement_timestamp()")
         [second] = way([new(HOURLY, 2)])
@@ -357,8 +359,8 @@ class TestPeriods:
         enqueued_earlier("2 hours")
         assert enqueue(HOURLY, 2)[0].pk == first.pk
 
-    @each(WAYS, before=empty_tables)
-    def test_a_period_whose_job_was_deleted_is_over(self, way: Any) -> None:
+    @each_of(*WAYS, around=on_empty_tables)
+    def test_a_period_whose_job_was_deleted_is_over(self, *, way: Any) -> None:
         alone(HOURLY, 1)
         sql("DELETE FROM pulse_django_job")
         [second] = way([new(HOURLY, 2)])
@@ -390,15 +392,17 @@ class TestPeriods:
         window, job = Window.objects.get(), Job.objects.get(pk=job_id)
         assert window.until - job.created_at >= timedelta(seconds=0.19)
 
-    @each(WAYS, before=empty_tables)
-    def test_a_period_begins_after_the_wait_for_a_rival(self, way: Any, rival: Rival) -> None:
+    @each_of(*WAYS, around=on_empty_tables)
+    def test_a_period_begins_after_the_wait_for_a_rival(self, rival: Rival, *, way: Any) -> None:
         """Or two jobs could be enqueued in one period: it would be over when the first of them is written."""
         self.enqueue_behind_a_rival(rival, way)
 
 
 class TestTwoTransactions:
-    @each(RULES.items(), WAYS, before=empty_tables)
-    def test_a_rival_that_has_not_committed_is_waited_for(self, name: Any, rule: Any, way: Any, rival: Rival) -> None:
+    @each_of(*combined(RULES.items(), WAYS), around=on_empty_tables)
+    def test_a_rival_that_has_not_committed_is_waited_for(
+        self, rival: Rival, *, name: Any, rule: Any, way: Any
+    ) -> None:
         with transaction.atomic():
             mine = backend_pid()  # behind a pooler it is another one after each transaction
             first = alone(rule, 1)
@@ -407,8 +411,8 @@ class TestTwoTransactions:
         assert waiting.result(20) == [first.pk]
         assert Job.objects.count() == 1
 
-    @each(RULES.items(), WAYS, before=empty_tables)
-    def test_if_it_rolls_back_the_job_is_enqueued(self, name: Any, rule: Any, way: Any, rival: Rival) -> None:
+    @each_of(*combined(RULES.items(), WAYS), around=on_empty_tables)
+    def test_if_it_rolls_back_the_job_is_enqueued(self, rival: Rival, *, name: Any, rule: Any, way: Any) -> None:
         with transaction.atomic():
             mine = backend_pid()  # behind a pooler it is another one after each transaction
             alone(rule, 1)
@@ -418,8 +422,10 @@ class TestTwoTransactions:
         assert [job.args for job in Job.objects.filter(pk__in=waiting.result(20))] == [[2]]
         assert Job.objects.count() == 1
 
-    @each([FOLLOW, REPLACE, DEBOUNCE], WAYS, before=empty_tables)
-    def test_no_worker_claims_the_other_job_before_the_caller_commits(self, rule: Any, way: Any, rival: Rival) -> None:
+    @each_of(*combined([FOLLOW, REPLACE, DEBOUNCE], WAYS), around=on_empty_tables)
+    def test_no_worker_claims_the_other_job_before_the_caller_commits(
+        self, rival: Rival, *, rule: Any, way: Any
+    ) -> None:
         """Its run would not see what the caller writes, and no other job would follow."""
         job = alone(rule, 1, run_after=timedelta())
         with transaction.atomic():
@@ -443,8 +449,8 @@ class TestTwoTransactions:
             second = alone(rule, 2)
         assert second.pk != job.pk
 
-    @each([FOLLOW, REPLACE, DEBOUNCE], before=empty_tables)
-    def test_a_job_that_is_claimed_meanwhile_is_followed(self, rule: Any, rival: Rival) -> None:
+    @each_of(FOLLOW, REPLACE, DEBOUNCE, around=on_empty_tables)
+    def test_a_job_that_is_claimed_meanwhile_is_followed(self, rival: Rival, *, rule: Any) -> None:
         """The call waits for a claim that has not committed, and then finds the key free."""
         self.enqueue_behind_a_claim(rule, rival)
 
@@ -457,8 +463,8 @@ class TestTwoTransactions:
         assert Job.objects.count() == 200
 
     @pytest.mark.one_server("a node of Citus reads committed rows in transactions of each isolation level")
-    @each(["keep", "replace", "per"])
-    def test_repeatable_read_answers_with_40001_what_it_cannot_see(self, name: Any, rival: Rival) -> None:
+    @each_of("keep", "replace", "per")
+    def test_repeatable_read_answers_with_40001_what_it_cannot_see(self, rival: Rival, *, name: Any) -> None:
         """As for any write conflict at that level: the transaction has to be tried again."""
         rule = RULES[name]
         empty_tables()
@@ -472,8 +478,8 @@ class TestTwoTransactions:
         assert not is_new
         assert Job.objects.get() == job
 
-    @each(RULES.items(), WAYS, before=empty_tables)
-    def test_repeatable_read_keeps_what_it_can_see(self, name: Any, rule: Any, way: Any) -> None:
+    @each_of(*combined(RULES.items(), WAYS), around=on_empty_tables)
+    def test_repeatable_read_keeps_what_it_can_see(self, *, name: Any, rule: Any, way: Any) -> None:
         first = alone(rule, 1)
         with transaction.atomic():
             sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -525,8 +531,8 @@ class TestDeadLetters:
             helper.close()
         assert (answer.revived, answer.key_taken) == (set(dead[1:]), {dead[0]})
 
-    @each([1, 3], before=empty_tables)
-    def test_a_twin_that_commits_during_the_retry_refuses_itself_alone(self, count: Any, rival: Rival) -> None:
+    @each_of(1, 3, around=on_empty_tables)
+    def test_a_twin_that_commits_during_the_retry_refuses_itself_alone(self, rival: Rival, *, count: Any) -> None:
         self.retry_behind_a_twin(count, rival)
 
     def test_twins_that_are_there_already_cost_no_statement_each(self) -> None:
@@ -537,8 +543,8 @@ class TestDeadLetters:
             assert len(Job.objects.retry([job.pk for job in dead]).key_taken) == 3
         assert len(sent) == 3  # two, and one look for those that have expired
 
-    @each([FOLLOW, REPLACE], before=empty_tables)
-    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, rule: Any) -> None:
+    @each_of(FOLLOW, REPLACE, around=on_empty_tables)
+    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, *, rule: Any) -> None:
         dead = dead_letter(unique_until_start=True)
         alone(rule)
         assert len(sent_by(lambda: Job.objects.retry([dead.pk]).revived)) == 1
@@ -567,7 +573,7 @@ class TestProjectsWithoutIt:
         assert (len(alone), len(keyed), len(many)) == (1, 1, 4)  # of the list: two settings, the ids, COPY
         assert not [text for text in alone + keyed + many if "unique" in text or "window" in text]
 
-    @each(RULES.items(), before=empty_tables)
-    def test_with_it_a_job_takes_one_statement_too(self, name: Any, rule: Any) -> None:
+    @each_of(*RULES.items(), around=on_empty_tables)
+    def test_with_it_a_job_takes_one_statement_too(self, *, name: Any, rule: Any) -> None:
         """And for a period one more, which sees to it that it begins with the job. On Citus its id is drawn before."""
         assert len(sent_by(lambda: alone(rule))) == (2 + is_on_citus() if rule.per else 1)

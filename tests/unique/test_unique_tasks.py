@@ -18,7 +18,7 @@ from pulse_django.queue.words.job_options import NewJob
 from pulse_django.run.registry import InvalidTask, task_enqueued
 from pulse_django.unique.keys import key_of_call
 from pulse_django.unique.rule import UniqueKey
-from tests.faults import all_faults, each
+from tests.faults import all_faults, each_of
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 LATER = {"run_after": MINUTE}
@@ -92,8 +92,8 @@ class TestKeys:
         assert key(computed, {"customer": 1}) != key(computed, {"customer": 2})
         assert key_of_call(others, (1,), {}) is None, "without the option"
 
-    @each(OTHER_CALLS)
-    def test_calls_that_differ_have_different_keys(self, args: Any, kwargs: Any) -> None:
+    @each_of(*OTHER_CALLS)
+    def test_calls_that_differ_have_different_keys(self, *, args: Any, kwargs: Any) -> None:
         assert key(everything, *args, **kwargs) != key(everything, 1)
 
     def test_what_is_masked_is_hashed_with_the_secret_of_the_project(self) -> None:
@@ -136,8 +136,8 @@ DECLARATIONS: list[tuple[dict[str, Any], str]] = [
 
 
 class TestDeclarations:
-    @each(DECLARATIONS)
-    def test_a_rule_that_cannot_be_is_refused(self, rule: Any, why: Any) -> None:
+    @each_of(*DECLARATIONS)
+    def test_a_rule_that_cannot_be_is_refused(self, *, rule: Any, why: Any) -> None:
         with pytest.raises((InvalidJob, InvalidTask), match=why):
             task(name="unique.wrong", unique=Unique(**rule))(others.func)
 
@@ -211,8 +211,8 @@ class TestAnswers:
         one.enqueue(1)
         assert woken == ["mail"] * wakes
 
-    @each([({"on_conflict": "replace"}, None), ({"on_conflict": "debounce", "max_delay": HOUR}, MINUTE)])
-    def test_a_call_can_bring_a_rule_of_its_own(self, rule: Any, run_after: Any) -> None:
+    @each_of(({"on_conflict": "replace"}, None), ({"on_conflict": "debounce", "max_delay": HOUR}, MINUTE))
+    def test_a_call_can_bring_a_rule_of_its_own(self, *, rule: Any, run_after: Any) -> None:
         one = others.using(unique=Unique(by=("a",), **rule), run_after=run_after)
         number = 1 if run_after is None else 2
         first, again = one.enqueue(number, 2), one.enqueue(number, 3)

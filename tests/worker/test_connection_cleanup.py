@@ -26,7 +26,7 @@ from pulse_django.worker.executors.connection_cleanup import (
 )
 from pulse_django.worker.executors.event_loop import OrmThreads, ThreadOfRun
 from tests.crash.workers import wait_until
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.proxy import LateProxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,11 +100,10 @@ def max_age(seconds: int | None) -> Iterator[None]:
         settings["CONN_MAX_AGE"] = before
 
 
-def test_a_connection_is_kept() -> None:
-    with all_faults() as about:
-        for seconds in [0, None, 60]:
-            with about(seconds), handler_thread() as thread, max_age(seconds):
-                assert len({thread.call(session) for _ in range(5)}) == 1
+@each_of(0, None, 60)
+def test_a_connection_is_kept(*, seconds: Any) -> None:
+    with handler_thread() as thread, max_age(seconds):
+        assert len({thread.call(session) for _ in range(5)}) == 1
 
 
 def test_a_connection_that_is_too_old_is_closed(thread: HandlerThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,53 +146,15 @@ def set_and_ask(thread: HandlerThread, left: str) -> None:
         assert thread.call(session) == first
 
 
-def test_what_a_handler_sets_is_reset_and_its_connection_kept() -> None:
-    with all_faults() as about:
-        for left in STATEMENTS:
-            with about(left), handler_thread() as thread:
-                set_and_ask(thread, left)
-
-
-def prepare() -> None:
-    run("PREPARE left_behind AS SELECT 1")()
-
-
-def deallocate() -> None:
-    run("DEALLOCATE ALL")()
-
-
-def begin() -> None:
-    run("BEGIN", "CREATE TEMP TABLE left_behind ()")()
+@each_of(*STATEMENTS)
+def test_what_a_handler_sets_is_reset_and_its_connection_kept(*, left: Any) -> None:
+    with handler_thread() as thread:
+        set_and_ask(thread, left)
 
 
 def enter_atomic() -> None:
     transaction.atomic().__enter__()
     run("CREATE TEMP TABLE left_behind ()")()
-
-
-def turn_autocommit_off() -> None:
-    session()
-    connection.set_autocommit(False)
-
-
-def set_isolation() -> None:
-    session()
-    connection.connection.isolation_level = IsolationLevel.SERIALIZABLE
-
-
-def set_rows() -> None:
-    session()
-    connection.connection.row_factory = dict_row
-
-
-def wrap_statements() -> None:
-    session()
-    connection.execute_wrappers.append(lambda execute, *rest: execute(*rest))
-
-
-def hear_notices() -> None:
-    session()
-    connection.connection.add_notice_handler(lambda _: None)
 
 
 def fail_in_transaction() -> None:
@@ -206,46 +167,45 @@ def lose_session() -> None:
         run("SELECT pg_terminate_backend(pg_backend_pid())")()
 
 
-def test_a_connection_that_cannot_be_reset_is_closed() -> None:
-    handlers = [
-        prepare,
-        deallocate,
-        begin,
-        enter_atomic,
-        turn_autocommit_off,
-        set_isolation,
-        set_rows,
-        wrap_statements,
-        hear_notices,
-        fail_in_transaction,
-        lose_session,
-    ]
-    with all_faults() as about:
-        for handler in handlers:
-            with about(handler.__name__), handler_thread() as thread:
-                first = thread.call(session)
-                thread.call(handler)
-                assert thread.call(session) != first
-                assert thread.call(
-                    lambda: (
-                        connection.get_autocommit(),
-                        connection.in_atomic_block,
-                        connection.execute_wrappers,
-                        connection.connection.isolation_level,
-                    )
-                ) == (True, False, [], None)
-                wait_until_gone(first)
+def change(how: Callable[[Any], object]) -> Callable[[], object]:
+    """Make a handler that changes its connection, or psycopg's."""
+    return lambda: (session(), how(connection))
+
+
+UNTIDY: dict[str, Callable[[], object]] = {
+    "prepare": run("PREPARE left_behind AS SELECT 1"),
+    "deallocate": run("DEALLOCATE ALL"),
+    "begin": run("BEGIN", "CREATE TEMP TABLE left_behind ()"),
+    "enter atomic": enter_atomic,
+    "autocommit": change(lambda connection: connection.set_autocommit(False)),
+    "isolation": change(lambda mine: setattr(mine.connection, "isolation_level", IsolationLevel.SERIALIZABLE)),
+    "rows": change(lambda mine: setattr(mine.connection, "row_factory", dict_row)),
+    "wrapper": change(lambda mine: mine.execute_wrappers.append(lambda execute, *rest: execute(*rest))),
+    "notices": change(lambda mine: mine.connection.add_notice_handler(lambda _: None)),
+    "failed transaction": fail_in_transaction,
+    "lost session": lose_session,
+}
+
+
+@each_of(*UNTIDY.items())
+def test_a_connection_that_cannot_be_reset_is_closed(*, left: Any, handler: Any) -> None:
+    with handler_thread() as thread:
+        first = thread.call(session)
+        thread.call(handler)
+        assert thread.call(session) != first
+        assert thread.call(
+            lambda: (
+                connection.get_autocommit(),
+                connection.in_atomic_block,
+                connection.execute_wrappers,
+                connection.connection.isolation_level,
+            )
+        ) == (True, False, [], None)
+        wait_until_gone(first)
 
 
 def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not ask(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}"))
-
-
-def test_a_session_that_ends_between_two_handlers_is_replaced(thread: HandlerThread) -> None:
-    first = thread.call(session)
-    ask(f"SELECT pg_terminate_backend({first})")
-    wait_until_gone(first)
-    assert thread.call(session) != first
 
 
 @pytest.mark.parametrize("with_the_answer", [True, False])
@@ -435,14 +395,6 @@ class TestThreadsOfAsyncHandlers:
         assert len(set(sessions)) == 1
         threads.end_idle(0)
         wait_until_gone(sessions[0])
-
-    def test_two_runs_at_once_have_two(self) -> None:
-        threads = OrmThreads()
-        one, two = ThreadOfRun(threads), ThreadOfRun(threads)
-        assert one.submit(session).result(20) != two.submit(session).result(20)
-        for mine in (one, two):
-            mine.give_back().result(20)  # type: ignore[union-attr]
-        threads.end_idle(0)
 
     def test_what_a_run_left_behind_ends_before_its_thread_is_lent_again(self) -> None:
         threads, go_on = OrmThreads(), threading.Event()

@@ -33,7 +33,7 @@ from pulse_django.worker.watchdog import Watchdog
 from tests.crash.workers import wait_until
 from tests.database import empty_tables
 from tests.factories import make_job
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.queue.steps import sql
 from tests.worker.steps import claimer_for, reporter_for
 
@@ -77,34 +77,29 @@ def raise_state(state: str) -> None:
     sql(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = 'as a test wanted'; END $$")
 
 
-def test_every_sqlstate_has_a_meaning() -> None:
-    with all_faults() as about:
-        for state, fault in STATES.items():
-            with about(state):
-                with pytest.raises(DatabaseError) as raised:
-                    raise_state(state)
-                assert sqlstate_of(raised.value) == state
-                assert fault_of(raised.value) is fault
+@each_of(*STATES.items())
+def test_every_sqlstate_has_a_meaning(*, state: Any, fault: Any) -> None:
+    with pytest.raises(DatabaseError) as raised:
+        raise_state(state)
+    assert sqlstate_of(raised.value) == state
+    assert fault_of(raised.value) is fault
 
 
-def test_real_trouble_is_recognised() -> None:
-    cases = [
-        ("BEGIN READ ONLY; DELETE FROM pulse_django_job", DatabaseFault.CUT_OFF),
-        ("SET statement_timeout = 20; SELECT pg_sleep(5)", DatabaseFault.BUSY),
-        ("SELECT pg_terminate_backend(pg_backend_pid())", DatabaseFault.CUT_OFF),
-        ("SELECT 1 FROM no_such_table", DatabaseFault.CHANGING),
-        ("SELECT no_such_column FROM pulse_django_job", DatabaseFault.CHANGING),
-        ("SELECT 1 / 0", DatabaseFault.MISTAKE),
-    ]
-    with all_faults() as about:
-        for statement, fault in cases:
-            with about(statement):
-                try:
-                    with pytest.raises(Error) as raised:
-                        sql(statement)
-                    assert fault_of(raised.value) is fault
-                finally:
-                    connection.close()
+@each_of(
+    ("BEGIN READ ONLY; DELETE FROM pulse_django_job", DatabaseFault.CUT_OFF),
+    ("SET statement_timeout = 20; SELECT pg_sleep(5)", DatabaseFault.BUSY),
+    ("SELECT pg_terminate_backend(pg_backend_pid())", DatabaseFault.CUT_OFF),
+    ("SELECT 1 FROM no_such_table", DatabaseFault.CHANGING),
+    ("SELECT no_such_column FROM pulse_django_job", DatabaseFault.CHANGING),
+    ("SELECT 1 / 0", DatabaseFault.MISTAKE),
+)
+def test_real_trouble_is_recognised(*, statement: Any, fault: Any) -> None:
+    try:
+        with pytest.raises(Error) as raised:
+            sql(statement)
+        assert fault_of(raised.value) is fault
+    finally:
+        connection.close()
 
 
 def test_a_server_that_is_not_there_and_a_connection_that_was_cut_are_cut_off() -> None:
@@ -213,18 +208,27 @@ def loops() -> Iterator[Start]:
             assert not thread.is_alive()
 
 
-def fails_first(monkeypatch: pytest.MonkeyPatch, verb: str, state: str) -> list[str]:
-    """Let the first call of a verb raise a real error of the server's."""
-    original, calls = getattr(JobManager, verb), []
+Case = Callable[[Start], None]
 
-    def flaky(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls.append(verb)
-        if len(calls) == 1:
-            raise_state(state)
-        return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(JobManager, verb, flaky)
-    return calls
+def fail_first(verb: str, kinds: Sequence[str], case: Case) -> None:
+    """Let the first call of a verb raise a real error of the server's, one kind after the other."""
+    original = getattr(JobManager, verb)
+    with all_faults() as about:
+        for state in kinds:
+            calls: list[str] = []
+
+            def flaky(self: Any, *args: Any, state: str = state, calls: list[str] = calls, **kwargs: Any) -> Any:
+                calls.append(verb)
+                if len(calls) == 1:
+                    raise_state(state)
+                return original(self, *args, **kwargs)
+
+            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
+                patch.setattr(JobManager, verb, flaky)
+                empty_tables()
+                case(start)
+                assert len(calls) >= 2
 
 
 # One of each kind; that all of a kind are treated alike is what the table above says.
@@ -239,81 +243,66 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_the_claims_go_on() -> None:
-    with all_faults() as about:
-        for state in KINDS:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                claim_after(state, patch, start)
+    def case(start: Start) -> None:
+        job, database, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
+        claimed: list[Any] = []
 
+        def step() -> float:
+            claimed.extend(database.call(database.jobs.claim, identity))
+            return 0.01
 
-def claim_after(state: str, patch: pytest.MonkeyPatch, start: Start) -> None:
-    """Let the first claim fail, and wait for the next."""
-    calls = fails_first(patch, "claim", state)
-    job, database, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
-    claimed: list[Any] = []
+        thread = start(database, step)
+        wait_until(lambda: bool(claimed))
+        assert thread.is_alive()
+        assert [claim.job_id for claim in claimed] == [job.pk]
 
-    def step() -> float:
-        claimed.extend(database.call(database.jobs.claim, identity))
-        return 0.01
-
-    thread = start(database, step)
-    wait_until(lambda: bool(claimed))
-    assert thread.is_alive()
-    assert len(calls) >= 2
-    assert [claim.job_id for claim in claimed] == [job.pk]
+    fail_first("claim", KINDS, case)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_reports_go_on() -> None:
-    with all_faults() as about:
-        for state in KINDS:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                calls = fails_first(patch, "settle", state)
-                make_job(task="testproject.shop.tasks.add", args=[1, 2])
-                in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
-                [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
-                in_flight.begin(run)
-                performed = perform(run)
-                in_flight.ended(run)
-                reporter = reporter_for(in_flight)
-                reporter.report(performed)
-                start(reporter.database, reporter.run_once)
-                wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
-                assert len(calls) >= 2
+    def case(start: Start) -> None:
+        make_job(task="testproject.shop.tasks.add", args=[1, 2])
+        in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
+        [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
+        in_flight.begin(run)
+        performed = perform(run)
+        in_flight.ended(run)
+        reporter = reporter_for(in_flight)
+        reporter.report(performed)
+        start(reporter.database, reporter.run_once)
+        wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
+
+    fail_first("settle", KINDS, case)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_heartbeats_go_on(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.3}
-    with all_faults() as about:
-        for state in KINDS:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                calls = fails_first(patch, "heartbeat", state)
-                make_job()
-                shared_leases = SharedLeases("me:boot:")
-                [claim] = Job.objects.claim(Identity("me", "boot"))
-                entry = shared_leases.hold(claim, 0.6)
-                beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda leases=shared_leases: [leases])
-                start(beat.database, beat.run_once)
-                wait_until(lambda entry=entry: entry.extended_at() > 0)
-                assert len(calls) >= 2
+
+    def case(start: Start) -> None:
+        make_job()
+        shared_leases = SharedLeases("me:boot:")
+        [claim] = Job.objects.claim(Identity("me", "boot"))
+        entry = shared_leases.hold(claim, 0.6)
+        beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [shared_leases])
+        start(beat.database, beat.run_once)
+        wait_until(lambda: entry.extended_at() > 0)
+
+    fail_first("heartbeat", KINDS, case)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_the_watchdog_goes_on(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.05}
-    with all_faults() as about:
-        for state in ["57P01", "40001", "53300", "23514"]:
-            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
-                empty_tables()
-                calls = fails_first(patch, "reap", state)
-                make_job(Status.RUNNING, expired=True)
-                dog = Watchdog(GuardedConnection("default", "watchdog"))
-                start(dog.database, lambda dog=dog: dog.pause_after(dog.sweep()))
-                wait_until(lambda: Job.objects.get().status == Status.RETRYING)
-                assert len(calls) >= 2
+
+    def case(start: Start) -> None:
+        make_job(Status.RUNNING, expired=True)
+        dog = Watchdog(GuardedConnection("default", "watchdog"))
+        start(dog.database, lambda: dog.pause_after(dog.sweep()))
+        wait_until(lambda: Job.objects.get().status == Status.RETRYING)
+
+    fail_first("reap", ["57P01", "40001", "53300", "23514"], case)
 
 
 def test_statements_of_the_runtime_are_never_compiled() -> None:

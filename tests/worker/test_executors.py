@@ -20,7 +20,7 @@ from pulse_django.queue.words.outcomes import OutcomeName
 from pulse_django.queue.words.states import TERMINAL, Status
 from tests.crash.workers import Trace, Workers, is_alive, wait_until
 from tests.database import empty_tables
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.worker import handlers
 
 # A slot for each job: a claim that waits for one for 2 s goes back, and such an attempt has no handler.
@@ -169,83 +169,59 @@ def test_a_result_is_stored(stories: Stories, executor: str) -> None:
     assert len(story.traces("ran")) == 1
 
 
-def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(stories: Stories) -> None:
-    with all_faults() as about:
-        for executor, kind in product(handlers.EXECUTORS, RAISED):
-            with about((executor, kind)):
-                story = stories[executor, f"raises {kind}"]
-                [attempt] = story.attempts
-                assert (story.job.status, story.job.last_error) == (
-                    Status.DEAD_LETTERED,
-                    f"{kind}: no [handlers.py:raises]",
-                )
-                assert (attempt.outcome, attempt.error_class) == ("FAILED", f"builtins.{kind}")
-                assert attempt.message == "no"
-                assert "in raises" in attempt.traceback
-                assert f"{kind}: no" in attempt.traceback
+@each_of(*product(handlers.EXECUTORS, RAISED))
+def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(
+    stories: Stories, *, executor: Any, kind: Any
+) -> None:
+    story = stories[executor, f"raises {kind}"]
+    [attempt] = story.attempts
+    assert (story.job.status, story.job.last_error) == (
+        Status.DEAD_LETTERED,
+        f"{kind}: no [handlers.py:raises]",
+    )
+    assert (attempt.outcome, attempt.error_class) == ("FAILED", f"builtins.{kind}")
+    assert attempt.message == "no"
+    assert "in raises" in attempt.traceback
+    assert f"{kind}: no" in attempt.traceback
 
 
 @of_each_executor
-def test_an_exception_without_words_is_a_failure(stories: Stories, executor: str) -> None:
+def test_an_error_or_a_result_that_cannot_be_told_is_a_failure(stories: Stories, executor: str) -> None:
     [attempt] = stories[executor, "raises_what_cannot_be_told"].attempts
     assert attempt.outcome == "FAILED"
     assert "str() raised RuntimeError" in attempt.message
-
-
-@of_each_executor
-def test_a_message_that_no_column_takes_is_kept_as_far_as_possible(stories: Stories, executor: str) -> None:
     [attempt] = stories[executor, "raises_what_no_column_takes"].attempts
     assert attempt.outcome == "FAILED"
-    assert attempt.message[0] == "a"
-    assert attempt.message[-1] == "c"
-
-
-@of_each_executor
-def test_endless_recursion_is_a_failure(stories: Stories, executor: str) -> None:
+    assert (attempt.message[0], attempt.message[-1]) == ("a", "c"), "it is kept as far as possible"
     [attempt] = stories[executor, "recurses"].attempts
     assert (attempt.outcome, attempt.error_class) == ("FAILED", "builtins.RecursionError")
-
-
-@of_each_executor
-def test_a_result_that_cannot_be_stored_is_a_failure_with_a_reason(stories: Stories, executor: str) -> None:
     story = stories[executor, "returns_a_set"]
     assert (story.job.status, story.outcomes) == (Status.DEAD_LETTERED, ["FAILED"])
     assert "set" in story.job.last_error
 
 
 @of_each_executor
-def test_a_snooze_costs_no_attempt(stories: Stories, executor: str) -> None:
-    story = stories[executor, "snoozes"]
-    # Though it has one attempt only.
+def test_a_handler_that_says_what_becomes_of_its_job_is_asked_before_its_policy(
+    stories: Stories, executor: str
+) -> None:
+    story = stories[executor, "snoozes"]  # it has one attempt only
     assert (story.job.status, story.job.result) == (Status.COMPLETED, "awake")
     assert story.outcomes == ["SNOOZED", "SUCCEEDED"]
     assert story.job.attempts - story.job.refunds == 1
-
-
-@of_each_executor
-def test_a_handler_that_says_when_it_is_retried_is_asked_before_its_policy(stories: Stories, executor: str) -> None:
     story = stories[executor, "retries_later"]
     assert (story.job.status, story.outcomes) == (Status.DEAD_LETTERED, ["FAILED", "FAILED"])
     assert story.job.last_error.startswith("RetryLater: busy")
-
-
-@of_each_executor
-def test_a_discarded_job_is_cancelled_with_its_reason(stories: Stories, executor: str) -> None:
     story = stories[executor, "discards"]
     assert (story.job.status, story.job.cancel_reason) == (Status.CANCELLED, "nobody wants it")
     assert story.outcomes == ["DISCARDED"]
 
 
 @of_each_executor
-def test_the_next_attempt_finds_the_checkpoint_of_the_last(stories: Stories, executor: str) -> None:
+def test_progress_is_seen_while_the_handler_runs_and_by_the_next_attempt(stories: Stories, executor: str) -> None:
+    assert stories[executor, "is_cancelled"].seen_running == {"done": 3, "total": 4}
     story = stories[executor, "resumes"]
     assert story.outcomes == ["FAILED", "SUCCEEDED"]
     assert story.job.result == {"done": 1, "total": 2, "page": "x"}
-
-
-@of_each_executor
-def test_progress_is_seen_while_the_handler_runs(stories: Stories, executor: str) -> None:
-    assert stories[executor, "is_cancelled"].seen_running == {"done": 3, "total": 4}
 
 
 @of_each_executor

@@ -24,10 +24,10 @@ from pulse_django.worker.heartbeat import IDLE_TICK, Heartbeat
 from pulse_django.worker.keeper import LONGEST_TICK, Keeper
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Swept, Watchdog
-from tests.faults import all_faults
+from tests.factories import presence
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.worker.steps import claimer_for
-from tests.worker.test_housekeeping import presence
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -56,12 +56,12 @@ def test_a_fleet_of_a_thousand_sends_no_more_polls_and_sweeps_than_200_a_second(
     assert 1_000 / poll + 1_000 / sweep + 1_000 / presence_interval < 200
 
 
-def test_each_worker_polls_before_a_job_is_due_that_was_enqueued_without_a_notification(settings: Any) -> None:
-    with all_faults() as about:
-        for interval in [1, 2, 5]:
-            with about(interval):
-                settings.PULSE = {"POLL_INTERVAL": interval}
-                assert max(claimer_beside(1_000)._until_poll() for _ in range(50)) < SOON.total_seconds()
+@each_of(1, 2, 5)
+def test_each_worker_polls_before_a_job_is_due_that_was_enqueued_without_a_notification(
+    settings: Any, *, interval: Any
+) -> None:
+    settings.PULSE = {"POLL_INTERVAL": interval}
+    assert max(claimer_beside(1_000)._until_poll() for _ in range(50)) < SOON.total_seconds()
 
 
 def test_what_does_not_hear_wake_ups_polls_as_often_as_alone() -> None:
@@ -110,15 +110,13 @@ def test_an_idle_worker_of_a_large_fleet_notes_its_presence_half_as_often_and_te
     heartbeat.database.hang_up()
 
 
-def test_a_keeper_looks_often_enough_to_tell_systemd_in_time_that_it_lives() -> None:
-    with all_faults() as about:
-        for ping_every in [0.05, 0.2, 0.5, 10.0, float("inf")]:
-            with about(ping_every):
-                keeper = SimpleNamespace(
-                    _children=SimpleNamespace(stop_by=None),
-                    _child_slots=[],
-                    _systemd=SimpleNamespace(ping_every=ping_every),
-                )
-                pause = Keeper._until_next_look(keeper)  # type: ignore[arg-type]
-                assert pause <= LONGEST_TICK
-                assert pause + ping_every <= 2 * ping_every, "systemd waits for twice as long as a ping is due after"
+@each_of(0.05, 0.2, 0.5, 10.0, float("inf"))
+def test_a_keeper_looks_often_enough_to_tell_systemd_in_time_that_it_lives(*, ping_every: Any) -> None:
+    keeper = SimpleNamespace(
+        _children=SimpleNamespace(stop_by=None),
+        _child_slots=[],
+        _systemd=SimpleNamespace(ping_every=ping_every),
+    )
+    pause = Keeper._until_next_look(keeper)  # type: ignore[arg-type]
+    assert pause <= LONGEST_TICK
+    assert pause + ping_every <= 2 * ping_every, "systemd waits for twice as long as a ping is due after"

@@ -15,7 +15,6 @@ from django.test.utils import CaptureQueriesContext
 from pulse_django import api
 from pulse_django.managers import JobManager
 from pulse_django.models import Job, Worker
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.words.counters import Histogram
 from pulse_django.queue.words.decisions import Complete
 from pulse_django.queue.words.leases import Identity
@@ -34,7 +33,7 @@ from pulse_django.worker.heartbeat import (
 )
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
-from tests.factories import make_job
+from tests.factories import make_job, presence
 from tests.queue.steps import sql
 from tests.rival import Rival
 
@@ -86,8 +85,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_one_statement_for_all_children_however_many_jobs(host: Host) -> None:
+def test_one_statement_for_all_children_however_many_jobs_with_their_progress(host: Host) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        for _ in range(20):
+            host.heartbeat.run_once()
+    assert len(queries) == 0, "nothing is held"
     runs = host.claim(150, child=0) + host.claim(50, child=1)
+    host.held_leases[0].progress[runs[0].claim.lease] = '{"done": 5}'
     host.heartbeat.database.call(int)  # its connection is there
     with CaptureQueriesContext(connection) as queries:
         host.beat()
@@ -95,6 +99,7 @@ def test_one_statement_for_all_children_however_many_jobs(host: Host) -> None:
     assert len(statements) == 1
     assert len(queries) <= 3, "with BEGIN and COMMIT at most"
     assert all(run.tether is not None and run.tether.extended_at() > 0 for run in runs)
+    assert (api.progress(runs[0].claim.job_id), host.held_leases[0].progress) == ({"done": 5}, {})
 
 
 def test_a_beat_extends_the_lease_in_the_table_and_in_the_hand_of_its_holder(host: Host) -> None:
@@ -126,15 +131,7 @@ def test_a_lease_is_trusted_from_when_its_beat_was_sent(
     assert 0 < run.tether.extended_at() <= sent_at
 
 
-def test_nothing_held_is_no_statement(host: Host) -> None:
-    with CaptureQueriesContext(connection) as queries:
-        for _ in range(20):
-            host.heartbeat.run_once()
-    assert len(queries) == 0
-
-
-def test_beats_come_in_thirds_of_a_lease_and_never_late(host: Host, clock: Clock, settings: Any) -> None:
-    settings.PULSE = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10}
+def test_beats_come_in_thirds_of_a_lease_and_never_late(host: Host, clock: Clock) -> None:
     host.claim()
     begin, beats = clock.now, []
     while clock.now < begin + 60:
@@ -148,30 +145,21 @@ def test_beats_come_in_thirds_of_a_lease_and_never_late(host: Host, clock: Clock
     assert len({round(gap, 2) for gap in gaps}) > 1, "not in step with other hosts"
 
 
-def test_a_lease_that_was_granted_just_after_a_look_is_extended_in_time(
-    host: Host, clock: Clock, settings: Any
-) -> None:
-    settings.PULSE = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10}
+def test_a_lease_that_was_granted_just_after_a_look_is_extended_in_time(host: Host, clock: Clock) -> None:
     pause = host.heartbeat.run_once()
     assert pause == IDLE_TICK, "nothing is held"
-    host.claim(lease_ttl=timedelta(seconds=0.5))
+    [run] = host.claim(lease_ttl=timedelta(seconds=0.5))
     granted_at, clock.now = clock.now, clock.now + pause
     while host.heartbeat.vitals.beats == 0:
         clock.now += host.heartbeat.run_once()
     assert clock.now - granted_at < 0.5
-
-
-def test_after_a_short_lease_was_seen_an_idle_worker_looks_as_often_as_a_busy_one(host: Host) -> None:
-    [run] = host.claim(lease_ttl=timedelta(seconds=0.2))
-    host.heartbeat.run_once()
     host.hands[0].settled([run])
-    assert host.heartbeat.run_once() == TICK
+    assert host.heartbeat.run_once() == TICK, "an idle worker that had a short one looks as often as a busy one"
 
 
 def test_how_late_beats_are_answered_is_counted_with_the_time_of_those_that_failed(
-    host: Host, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+    host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.PULSE = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10}
     host.claim()
     host.heartbeat.run_once()
     clock.now = host.heartbeat._due_at + 0.01
@@ -191,8 +179,7 @@ def test_how_late_beats_are_answered_is_counted_with_the_time_of_those_that_fail
     assert Histogram(Counter([punctual])).quantile(1.0) == pytest.approx(0.01, rel=0.42)
 
 
-def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock, settings: Any) -> None:
-    settings.PULSE = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10}
+def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock) -> None:
     host.claim()
     host.heartbeat.run_once()
     clock.now += 1
@@ -201,16 +188,6 @@ def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock, settings: Any) -
     while not host.heartbeat.vitals.beats:
         clock.now += host.heartbeat.run_once()
         assert clock.now < begin + 1.5 / BEATS_PER_LEASE + 2 * TICK
-
-
-def test_progress_rides_along(host: Host) -> None:
-    [run] = host.claim()
-    host.held_leases[0].progress[run.claim.lease] = '{"done": 5}'
-    with CaptureQueriesContext(connection) as queries:
-        host.beat()
-    assert len([query for query in queries if "lease_until" in query["sql"]]) == 1
-    assert api.progress(run.claim.job_id) == {"done": 5}
-    assert host.held_leases[0].progress == {}
 
 
 def test_progress_of_a_job_that_is_looked_at_is_written_each_second_and_nothing_is_sent_for_others(
@@ -277,18 +254,16 @@ def test_a_locked_row_is_left_out_and_looked_at_again_soon(host: Host, rival: Ri
     assert api.progress(locked.claim.job_id) == {"done": 1}
 
 
-def test_what_was_taken_away_or_cancelled_is_told_to_its_holder_only(host: Host) -> None:
-    lost, cancelled, kept = host.claim(3)
+def test_what_was_taken_away_deleted_or_cancelled_is_told_to_its_holder_only(host: Host) -> None:
+    lost, deleted, cancelled, _ = runs = host.claim(4)
     api.release(lost.claim.job_id)
+    Job.objects.filter(pk=deleted.claim.job_id).delete()
     api.cancel(cancelled.claim.job_id)
     host.beat()
-    for run in (lost, cancelled, kept):
+    for run in runs:
         run.look()
-    assert [(run.lost, run.cancelled) for run in (lost, cancelled, kept)] == [
-        (True, False),
-        (False, True),
-        (False, False),
-    ]
+    told = [(run.lost, run.cancelled) for run in runs]
+    assert told == [(True, False), (True, False), (False, True), (False, False)]
 
 
 def test_a_loss_is_counted_once_and_not_asked_for_again(host: Host) -> None:
@@ -339,40 +314,8 @@ def test_who_is_reporting_its_end_holds_its_lease_until_it_has_the_answer(host: 
     assert begun.tether.extended_at() > 0
 
 
-def test_a_row_that_was_deleted_is_a_lost_lease(host: Host) -> None:
-    [run] = host.claim()
-    Job.objects.all().delete()
-    host.beat()
-    run.look()
-    assert run.lost
-
-
-def test_without_a_beat_a_lease_is_not_trusted_for_longer_than_it_is_long(host: Host) -> None:
-    make_job(lease_ttl=timedelta(seconds=2))
-    [claim] = Job.objects.claim(host.identities[0])
-    now = [100.0]
-    entry = host.children[0].hold(claim, 2.0)
-    run = Run(claim, granted_at=100.0, clock=lambda: now[0], tether=entry)
-    now[0] = 101.9
-    run.check()
-    now[0] = 102.1
-    with pytest.raises(BaseException, match="another run may have taken over this job") as raised:
-        run.check()
-    assert type(raised.value).__name__ == "LeaseLost"
-
-
 def test_the_worker_says_that_it_is_there_and_that_it_goes() -> None:
-    said = Presence(
-        name="host",
-        boot_id="boot",
-        host="here",
-        pid=1,
-        versions={"python": "3"},
-        queues=["mail"],
-        slots=8,
-        in_flight=2,
-        stuck_slots=1,
-    )
+    said = presence("host", queues=["mail"], in_flight=2, stuck_slots=1)
     beat = Heartbeat(GuardedConnection("default", "heartbeat"), list, lambda: said)
     beat.run_once()
     row = Worker.objects.get()

@@ -22,7 +22,6 @@ from pulse_django.expiry.expire import expire
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job, Pause, Worker
 from pulse_django.queue.database.job_queries import ServerClock
-from pulse_django.queue.database.workers import Presence
 from pulse_django.queue.set_aside import SET_ASIDE_LIMIT
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.lane_keys import lane_key
@@ -30,10 +29,10 @@ from pulse_django.queue.words.states import HOT, Status
 from pulse_django.signals import job_finished
 from pulse_django.worker import watchdog as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.watchdog import Swept, Watchdog
+from pulse_django.worker.watchdog import Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
-from tests.factories import AttemptFactory, make_job, now
+from tests.factories import AttemptFactory, make_job, now, presence
 from tests.queue.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -47,12 +46,6 @@ def dog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
     database = GuardedConnection("default", "watchdog")
     yield Watchdog(database)
     database.hang_up()
-
-
-def presence(name: str) -> Presence:
-    return Presence(
-        name=name, boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=3, stuck_slots=0
-    )
 
 
 def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
@@ -77,19 +70,11 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
     assert {one.job_id for one in endings if one.expired} == {job.pk for job in jobs}
     assert "3 jobs had not started in time" in caplog.text
     assert Job.objects.get(pk=later.pk).status == Status.PENDING
-
-
-def test_a_sweep_that_leaves_expired_jobs_is_followed_by_another_at_once(
-    dog: Watchdog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expire_verb, "EXPIRE_LIMIT", 1)
     monkeypatch.setattr(expire_verb, "MOST_BATCHES", 2)
-    monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
     for _ in range(2):
         make_job(expires_at=now(timedelta(seconds=-1)))
     swept = dog.sweep(housekeeping=False)
-    assert swept.has_more
-    assert dog.pause_after(swept) == 0.0
+    assert (swept.has_more, dog.pause_after(swept)) == (True, 0.0)
 
 
 @pytest.mark.parametrize("are_expired", [False, True])
@@ -158,7 +143,7 @@ def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None
 
 def lose(name: str, ago: timedelta = timedelta(hours=1)) -> Worker:
     """A worker that was heard so long ago, and had started before."""
-    Worker.objects.note(presence(name))
+    Worker.objects.note(presence(name, in_flight=3))
     before = now(-ago - timedelta(hours=1))
     Worker.objects.filter(name=name, boot_id="b").update(last_beat_at=now(-ago), started_at=before)
     return Worker.objects.get(name=name, boot_id="b")
@@ -335,11 +320,3 @@ def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: 
     assert job.status == Status.DEAD_LETTERED
     assert Job.objects.get(pk=known.pk).status == Status.PENDING
     assert dog.sweep().said["given_up"] == []
-
-
-def test_many_watchdogs_do_not_come_in_step() -> None:
-    swept = Watchdog(GuardedConnection("default", "watchdog"), interval=10.0)
-    pauses = {swept.pause_after(Swept(reaped=[])) for _ in range(50)}
-    assert len(pauses) > 40
-    assert all(8.0 <= pause <= 10.0 for pause in pauses)
-    assert swept.pause_after(Swept(reaped=[], has_more=True)) == 0.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
 
 from pulse_django.queue.words.leases import Claim
+from pulse_django.queue.words.options import ClaimedOptions
 from pulse_django.run.run import Run
 from pulse_django.worker.in_flight import (
     FIRST_PREFETCH,
@@ -48,7 +50,7 @@ def test_without_experience_there_is_room_for_as_many_as_there_are_slots(in_flig
     assert in_flight.is_idle
 
 
-def test_the_prefetch_grows_while_jobs_prove_short(in_flight: InFlight) -> None:
+def test_the_prefetch_grows_while_jobs_prove_short_and_one_long_job_ends_it(in_flight: InFlight) -> None:
     rooms = []
     for _ in range(8):
         in_flight.prefetch.learn([0.0001] * 10)
@@ -56,26 +58,11 @@ def test_the_prefetch_grows_while_jobs_prove_short(in_flight: InFlight) -> None:
     assert rooms[0] == SLOTS + FIRST_PREFETCH
     assert rooms == sorted(rooms)
     assert rooms[-1] == MOST_AT_ONCE
-
-
-def test_the_prefetch_is_no_more_than_begins_within_its_horizon(in_flight: InFlight) -> None:
-    for _ in range(50):
-        in_flight.prefetch.learn([HORIZON / 2])
-    assert in_flight.room() <= SLOTS + 2 * SLOTS + 1
-
-
-def test_one_long_job_ends_the_prefetch(in_flight: InFlight) -> None:
-    for _ in range(8):
-        in_flight.prefetch.learn([0.0001])
     in_flight.prefetch.learn([0.0001, HORIZON * 2])
     assert in_flight.room() == SLOTS
-
-
-def test_a_handler_that_is_taking_long_ends_the_prefetch_before_it_is_over(in_flight: InFlight) -> None:
-    for _ in range(8):
-        in_flight.prefetch.learn([0.0001])
-    in_flight.prefetch.jobs = 0
-    assert in_flight.room() == SLOTS
+    for _ in range(50):
+        in_flight.prefetch.learn([HORIZON / 2])
+    assert in_flight.room() <= SLOTS + 2 * SLOTS + 1, "no more than begins within the horizon"
 
 
 def test_a_claim_is_put_off_until_it_is_worth_a_statement(in_flight: InFlight) -> None:
@@ -126,16 +113,14 @@ def test_reports_that_nobody_takes_end_the_claims(in_flight: InFlight) -> None:
 def test_a_job_whose_lease_ran_out_while_it_waited_is_never_begun(in_flight: InFlight) -> None:
     [late] = take(in_flight, 1, ttl=1.0, granted_ago=1.5)
     [good] = take(in_flight, 1, ttl=1.0)
+    timed = claim(2)._replace(options=ClaimedOptions(timeout=timedelta(seconds=1)))
+    [overdue] = in_flight.take([timed], time.monotonic() - 2.0)
     assert not in_flight.begin(late)
+    assert not in_flight.begin(overdue), "its own time is up"
     assert in_flight.begin(good)
-
-
-def test_a_job_whose_lease_was_lost_while_it_waited_is_never_begun() -> None:
-    shared_leases = SharedLeases(PREFIX)
-    in_flight = InFlight(shared_leases, "default", SLOTS)
-    [run] = take(in_flight, 1, granted_ago=5.0)
-    shared_leases.lost(list(shared_leases.held()))
-    assert not in_flight.begin(run)
+    [lost] = take(in_flight, 1, granted_ago=5.0)
+    in_flight._shared_leases.lost(list(in_flight._shared_leases.held()))
+    assert not in_flight.begin(lost)
 
 
 def test_the_keeper_sees_what_was_begun_and_what_is_over() -> None:
@@ -193,22 +178,16 @@ def test_a_retry_is_not_begun_in_any_child_while_the_handler_past_its_deadline_g
 
 def test_other_jobs_and_a_child_that_was_replaced_are_not_held_up() -> None:
     first, second = two_children()
-    [slow] = take(first, 1)
-    first.begin(slow)
-    first.overstays(slow)
-    [other] = second.take([again(2)], time.monotonic())
-    assert second.begin(other)
+    [slow, quick] = take(first, 2)
+    for run in (slow, quick):
+        first.begin(run)
+    first.ended(quick)
+    for run in (slow, quick):
+        first.overstays(run)
+    for job_id in (2, 3):
+        [other] = second.take([again(job_id)], time.monotonic())
+        assert second.begin(other), "a run that ended in that moment leaves no mark"
     first._shared_leases.clear(PREFIX)  # its process is gone, and the thread with it
-    [retry] = second.take([again(1)], time.monotonic())
-    assert second.begin(retry)
-
-
-def test_a_run_that_ended_in_that_moment_leaves_no_mark() -> None:
-    first, second = two_children()
-    [slow] = take(first, 1)
-    first.begin(slow)
-    first.ended(slow)
-    first.overstays(slow)
     [retry] = second.take([again(1)], time.monotonic())
     assert second.begin(retry)
 

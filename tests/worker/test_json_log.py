@@ -31,9 +31,11 @@ def stream() -> io.StringIO:
 
 
 @pytest.fixture
-def logger() -> Iterator[logging.Logger]:
+def logger(stream: io.StringIO) -> Iterator[logging.Logger]:
+    """A logger that writes JSON to the stream."""
     logger = logging.getLogger(PLACE.logger)
-    logger.propagate, logger.handlers = False, []
+    logger.propagate, logger.handlers = False, [logging.StreamHandler(stream)]
+    logger.handlers[0].setFormatter(Json())
     logger.setLevel(logging.DEBUG)
     yield logger
     logger.handlers.clear()
@@ -58,15 +60,8 @@ def parsed(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def add_handler(logger: logging.Logger, stream: Any) -> None:
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(Json())
-    logger.addHandler(handler)
-
-
 @pytest.mark.parametrize("is_fast", [True, False], ids=["written without a record", "written as a record"])
 def test_a_line_is_an_object_with_its_facts(logger: logging.Logger, stream: io.StringIO, is_fast: bool) -> None:
-    add_handler(logger, stream)
     line = DeferredRecord(PLACE, logging.WARNING, "job %d %s", (7, FORGED), facts)
     write_all([(logger, line if is_fast else line.record())])
     [said] = written(stream)
@@ -77,16 +72,16 @@ def test_a_line_is_an_object_with_its_facts(logger: logging.Logger, stream: io.S
     assert stream.getvalue().isascii()
 
 
-def test_an_exception_is_in_the_object_of_its_line(logger: logging.Logger, stream: io.StringIO) -> None:
-    add_handler(logger, stream)
+def test_an_exception_and_a_stack_are_in_the_object_of_their_line(logger: logging.Logger, stream: io.StringIO) -> None:
     try:
         raise ValueError(FORGED)
     except ValueError:
-        logger.exception("it failed")
+        logger.exception("it failed", stack_info=True)
     [said] = written(stream)
     assert said["message"] == "it failed"
     assert said["traceback"].startswith("Traceback")
     assert "ValueError" in said["traceback"]
+    assert "test_an_exception_and_a_stack_are_in_the_object_of_their_line" in said["stack"]
 
 
 class Sulky:
@@ -94,26 +89,16 @@ class Sulky:
         raise LookupError
 
 
-def test_a_fact_that_json_has_no_word_for_costs_no_line(logger: logging.Logger) -> None:
+def test_a_fact_that_json_has_no_word_for_costs_no_line(logger: logging.Logger, stream: io.StringIO) -> None:
     values = [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object(), Sulky(), 10**5_000]
+    circle: list[Any] = []
+    circle.append(circle)
     with all_faults() as about:
-        for value in values:
+        for value in [*values, circle]:
             with about(type(value)):
-                logger.handlers.clear()
-                add_handler(logger, stream := io.StringIO())
-                circle: list[Any] = []
-                circle.append(circle)
                 logger.info("here", extra={"fact": value, "job_id": 7})
-                logger.info("there", extra={"fact": circle})
-                assert [said["message"] for said in written(stream)] == ["here", "there"]
-                assert all(said["fact"] for said in written(stream))
-                assert written(stream)[0]["job_id"] == 7, "a value that can be written stays what it is"
-
-
-def test_a_stack_is_in_the_object_of_its_line(logger: logging.Logger, stream: io.StringIO) -> None:
-    add_handler(logger, stream)
-    logger.info("here", stack_info=True)
-    assert "test_a_stack_is_in_the_object_of_its_line" in written(stream)[0]["stack"]
+                said = written(stream)[-1]
+                assert (said["message"], said["job_id"], bool(said["fact"])) == ("here", 7, True)
 
 
 @pytest.mark.usefixtures("_restored")
@@ -124,17 +109,12 @@ def test_what_goes_to_a_standard_stream_becomes_json_and_a_file_does_not(
     logger.handlers = [logging.StreamHandler(sys.stdout), logging.StreamHandler(elsewhere := io.StringIO()), file]
     logs.configure("json")
     logger.warning("%s", "a")
-    file.close()
-    assert [said["message"] for said in parsed(capsys.readouterr().out)] == ["a"]
-    assert elsewhere.getvalue() == (tmp_path / "log").read_text() == "a\n"
-
-
-@pytest.mark.usefixtures("_restored")
-def test_lines_of_loggers_without_a_handler_become_json(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("json")
     assert logging.lastResort is not None
     logging.lastResort.handle(DeferredRecord(PLACE, logging.WARNING, "alone", ()).record())
-    assert [said["message"] for said in parsed(capsys.readouterr().err)] == ["alone"]
+    file.close()
+    out, err = capsys.readouterr()
+    assert [[said["message"] for said in parsed(text)] for text in (out, err)] == [["a"], ["alone"]]
+    assert elsewhere.getvalue() == (tmp_path / "log").read_text() == "a\n"
 
 
 def test_text_changes_no_handler_of_the_project(logger: logging.Logger, stream: io.StringIO) -> None:

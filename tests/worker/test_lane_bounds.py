@@ -45,25 +45,18 @@ def bounds(clock: Clock) -> LaneBounds:
     return bounds
 
 
-def test_the_first_look_has_no_bound(clock: Clock) -> None:
+def test_a_bound_is_the_last_instant_claimed_in_its_lane_and_never_falls(clock: Clock) -> None:
     bounds = LaneBounds(clock)
     bounds.claimed([due_at(MAIL, 50.0)])
-    assert bounds.of([MAIL]) is NO_BOUNDS
-
-
-def test_a_bound_is_the_last_instant_claimed_in_its_lane(bounds: LaneBounds) -> None:
+    assert bounds.of([MAIL]) is NO_BOUNDS, "the first look has none"
     bounds.claimed([due_at(MAIL, 50.0), due_at(MAIL, 52.0), due_at(MAIL, 51.0)])
     found = bounds.of([MAIL, BULK])
     assert found[MAIL] == pytest.approx(52.0)
     assert found[MAIL] < 52.0, "jobs that are due in the same instant have to be found"
     assert BULK not in found
-
-
-def test_a_bound_never_falls(bounds: LaneBounds) -> None:
-    bounds.claimed([due_at(MAIL, 50.0)])
     bounds.claimed([due_at(MAIL, 40.0)])
     assert bounds.of([MAIL]) is NO_BOUNDS
-    assert bounds.of([MAIL])[MAIL] == pytest.approx(50.0)
+    assert bounds.of([MAIL])[MAIL] == pytest.approx(52.0)
 
 
 def test_while_it_finds_jobs_behind_a_bound_it_looks_at_everything(bounds: LaneBounds, clock: Clock) -> None:
@@ -86,36 +79,19 @@ def test_a_lane_with_a_key_has_no_bound_and_gives_none_to_the_one_without(bounds
     assert bounds.of([MAIL])[MAIL] == pytest.approx(20.0)
 
 
-def test_every_ten_seconds_it_looks_at_everything(bounds: LaneBounds, clock: Clock) -> None:
+def test_it_looks_behind_once_in_a_while_and_at_once_where_nothing_was_found(bounds: LaneBounds, clock: Clock) -> None:
     bounds.claimed([due_at(MAIL, 50.0)])
     clock.now += lane_bounds.BETWEEN_FULL_LOOKS - 0.1
     assert bounds.of([MAIL]) is not NO_BOUNDS
     clock.now += 0.2
-    assert bounds.of([MAIL]) is NO_BOUNDS
+    assert bounds.of([MAIL]) is NO_BOUNDS, "every ten seconds it looks at everything"
+    assert not bounds.must_look_behind(0), "after a full look there is nothing behind"
     assert bounds.of([MAIL]) is not NO_BOUNDS
-
-
-def test_with_room_left_it_looks_behind_once_a_second(bounds: LaneBounds, clock: Clock) -> None:
-    bounds.claimed([due_at(MAIL, 50.0)])
-    bounds.of([MAIL])
+    assert bounds.must_look_behind(0)
     assert not bounds.must_look_behind(3)
     clock.now += lane_bounds.BETWEEN_FULL_LOOKS_WITH_ROOM
     bounds.of([MAIL])
-    assert bounds.must_look_behind(3)
-    assert not bounds.must_look_behind(3)
-
-
-def test_if_nothing_was_found_it_looks_behind_at_once(bounds: LaneBounds) -> None:
-    bounds.claimed([due_at(MAIL, 50.0)])
-    bounds.of([MAIL])
-    assert bounds.must_look_behind(0)
-
-
-def test_after_a_full_look_there_is_nothing_behind(bounds: LaneBounds, clock: Clock) -> None:
-    clock.now += 100
-    bounds.claimed([due_at(MAIL, 50.0)])
-    bounds.of([MAIL])
-    assert not bounds.must_look_behind(0)
+    assert [bounds.must_look_behind(3) for _ in range(2)] == [True, False], "with room left, once a second"
 
 
 def test_it_does_not_grow_for_ever(bounds: LaneBounds, monkeypatch: pytest.MonkeyPatch) -> None:

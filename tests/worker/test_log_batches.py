@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import threading
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -15,7 +14,7 @@ from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugT
 
 from pulse_django.run.django_log import DeferredRecord, Place
 from pulse_django.worker.logs import Plain, write_all
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 
 
 class Counting(io.StringIO):
@@ -63,15 +62,17 @@ def handler(stream: Any, level: int = logging.NOTSET) -> logging.StreamHandler[A
     return made
 
 
-def test_one_write_for_a_batch_and_one_order(logger: logging.Logger) -> None:
-    stream = Counting()
-    other = logger.getChild("other")
+def test_one_write_for_a_batch_in_one_order_and_parents_write_too(logger: logging.Logger) -> None:
+    stream, own = Counting(), Counting()
+    other, child = logger.getChild("other"), logger.getChild("child")
     other.propagate = False
     for one in (logger, other):
         one.handlers = [handler(stream)]
-    write_all([*lines(logger, "a"), *lines(other, "b"), *lines(logger, "c")])
-    assert (stream.getvalue(), stream.writes) == ("a\nb\nc\n", 1)
-    other.handlers.clear()
+    child.handlers = [handler(own)]
+    write_all([*lines(logger, "a"), *lines(other, "b"), *lines(child, "c")])
+    assert (stream.getvalue(), stream.writes, own.getvalue()) == ("a\nb\nc\n", 1, "c\n")
+    for one in (other, child):
+        one.handlers.clear()
 
 
 def test_levels_filters_formats_and_terminators_are_the_handlers(logger: logging.Logger) -> None:
@@ -131,16 +132,6 @@ def test_a_logger_that_decides_for_itself_is_asked(logger: logging.Logger) -> No
     assert stream.getvalue() == "b\n"
 
 
-def test_parents_write_too(logger: logging.Logger) -> None:
-    stream, own = Counting(), Counting()
-    logger.addHandler(handler(stream))
-    child = logger.getChild("child")
-    child.addHandler(handler(own))
-    write_all(lines(child, "a"))
-    assert (stream.getvalue(), own.getvalue()) == ("a\n", "a\n")
-    child.handlers.clear()
-
-
 class TestLinesWithoutRecords:
     """A line that goes to a stream as it is looks as its record would."""
 
@@ -179,30 +170,27 @@ class TestLinesWithoutRecords:
                         write_all([(logger, recordless)])
                     assert stream.getvalue() == expected * 2
 
-    def test_a_record_is_made_where_something_reads_it(self) -> None:
-        reasons = ["a filter", "a formatter", "a handler", "an error", "a format", "disabled"]
-        with all_faults() as about:
-            for reason in reasons:
-                with about(reason):
-                    logger = self.new_logger()
-                    logger.addHandler(plain := handler(stream := Counting()))
-                    line = self.line()
-                    if reason == "a filter":
-                        plain.addFilter(lambda record: record.job_id == 7)
-                    elif reason == "a formatter":
-                        plain.setFormatter(Shouting())
-                    elif reason == "a handler":
-                        logger.addHandler(logging.NullHandler())
-                    elif reason == "an error":
-                        line.error = ValueError("that was it")
-                    elif reason == "a format":
-                        plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
-                    else:
-                        logger.disabled = True
-                    write_all([(logger, line)])
-                    text = stream.getvalue()
-                    assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
-                    assert ("that was it" in text) == (reason == "an error")
+    @each_of("a filter", "a formatter", "a handler", "an error", "a format", "disabled")
+    def test_a_record_is_made_where_something_reads_it(self, *, reason: Any) -> None:
+        logger = self.new_logger()
+        logger.addHandler(plain := handler(stream := Counting()))
+        line = self.line()
+        if reason == "a filter":
+            plain.addFilter(lambda record: record.job_id == 7)
+        elif reason == "a formatter":
+            plain.setFormatter(Shouting())
+        elif reason == "a handler":
+            logger.addHandler(logging.NullHandler())
+        elif reason == "an error":
+            line.error = ValueError("that was it")
+        elif reason == "a format":
+            plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
+        else:
+            logger.disabled = True
+        write_all([(logger, line)])
+        text = stream.getvalue()
+        assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
+        assert ("that was it" in text) == (reason == "an error")
 
     def test_a_value_that_cannot_be_shown_costs_its_line_and_no_other(self, logger: logging.Logger) -> None:
         class Unshowable:
@@ -223,14 +211,6 @@ class TestLinesWithoutRecords:
         logger.addHandler(handler(Counting()))
         write_all([(logger, self.line()), *lines(logger, "b")])
         assert [text[:5] for text in seen] == ["job 7", "b"]
-
-    def test_the_thread_that_logged_is_named_and_not_the_one_that_writes(self) -> None:
-        lines: list[DeferredRecord] = []
-        thread = threading.Thread(target=lambda: lines.append(self.line()), name="the one that logs")
-        thread.start()
-        thread.join()
-        record = lines[0].record()
-        assert (record.threadName, record.job_id) == ("the one that logs", 7)  # type: ignore[attr-defined]
 
     def test_the_order_is_kept_among_lines_and_records(self, logger: logging.Logger) -> None:
         logger.addHandler(handler(stream := Counting()))

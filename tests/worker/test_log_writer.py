@@ -82,15 +82,15 @@ def test_a_handler_that_hangs_costs_its_own_lines_and_holds_up_no_other(
     monkeypatch.setattr(logs, "BETWEEN_NOTICES", 0.1)
     handler.goes_on.clear()
     log(writer, LINES)  # comes back, or this test does not
-    wait_until(lambda: len([text for text in others.texts if text.startswith("line")]) == LINES)
-    assert [text for text in others.texts if text.startswith("line")] == [f"line {number}" for number in range(LINES)]
+    wait_until(lambda: len(lines_of(others)) == LINES)
+    assert lines_of(others) == [f"line {number}" for number in range(LINES)]
     wait_until(lambda: dropped_by_keeping(others) > LINES / 2)
     handler.goes_on.set()
-    wait_until(lambda: lines_of(handler) + dropped_by_keeping(others) == LINES)
+    wait_until(lambda: len(lines_of(handler)) + dropped_by_keeping(others) == LINES)
 
 
-def lines_of(handler: Keeping) -> int:
-    return len([text for text in handler.texts if text.startswith("line")])
+def lines_of(handler: Keeping) -> list[str]:
+    return [text for text in handler.texts if text.startswith("line")]
 
 
 def dropped_by_keeping(handler: Keeping) -> int:
@@ -145,4 +145,4 @@ def test_a_stream_that_hangs_costs_lines_and_holds_up_no_other(
         wait_until(lambda: any(text.startswith(f"Dropped {dropped} log lines") for text in handler.texts))
     finally:
         logger.removeHandler(stream)
-    assert len([text for text in handler.texts if text.startswith("line")]) == LINES - dropped
+    assert len(lines_of(handler)) == LINES - dropped

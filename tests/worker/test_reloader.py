@@ -22,18 +22,16 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return files
 
 
-def test_nothing_changed(loaded: list[Path]) -> None:
-    assert not Changes().are_there()
-
-
-def test_a_file_that_was_saved(loaded: list[Path]) -> None:
+def test_a_file_that_was_saved_or_is_gone_is_a_change_and_a_module_that_is_loaded_later_is_none(
+    loaded: list[Path], tmp_path: Path
+) -> None:
     changes = Changes()
+    (tmp_path / "b.py").touch()
+    loaded.append(tmp_path / "b.py")
+    assert not changes.are_there()
     os.utime(loaded[0], (1, 1))
     assert changes.are_there()
     assert changes.found == loaded[0]
-
-
-def test_a_file_that_is_gone(loaded: list[Path]) -> None:
     changes = Changes()
     loaded[0].unlink()
     assert changes.are_there()
@@ -45,10 +43,3 @@ def test_a_file_that_was_saved_while_it_was_loaded(loaded: list[Path]) -> None:
     for began, at, is_changed in ((saved - 1, saved, True), (saved + 1, saved, False), (saved - 1, saved + 1e6, False)):
         os.utime(loaded[0], (at, at))
         assert Changes(time.monotonic() - time.time() + began).are_there() is is_changed, (began, at)
-
-
-def test_a_module_that_is_loaded_later_is_no_change(loaded: list[Path], tmp_path: Path) -> None:
-    changes = Changes()
-    (tmp_path / "b.py").touch()
-    loaded.append(tmp_path / "b.py")
-    assert not changes.are_there()

@@ -21,7 +21,7 @@ from pulse_django.worker.channel import from_wire, to_wire
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
-from tests.crash.workers import wait_until
+from tests.crash.workers import PATIENCE, wait_until
 from tests.factories import make_job
 from tests.rival import Rival
 from tests.worker.steps import reporter_for
@@ -70,6 +70,15 @@ class Bench:
     def _serve(self) -> None:
         keep_calling(self.reporter.database, self.over, self.reporter.run_once)
 
+    def report(self, *ended: Performed) -> None:
+        """Start, and report these."""
+        self.start()
+        for performed in ended:
+            self.reporter.report(performed)
+
+    def wait_until_idle(self, patience: float = PATIENCE) -> None:
+        wait_until(lambda: self.in_flight.is_idle, patience=patience)
+
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
@@ -99,9 +108,8 @@ def test_a_report_that_did_not_arrive_is_sent_again(bench: Bench, monkeypatch: p
 
     sizes = settles_counted(monkeypatch, fails_twice)
     [performed] = bench.performed()
-    bench.start()
-    bench.reporter.report(performed)
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.report(performed)
+    bench.wait_until_idle()
     assert Job.objects.get().status == Status.COMPLETED
     assert sizes == [1, 1, 1]
     assert bench.freed
@@ -119,38 +127,25 @@ def test_an_answer_that_was_lost_does_not_count_twice(bench: Bench, monkeypatch:
         return answer
 
     monkeypatch.setattr(JobManager, "settle", settled_in_silence)
-    [performed] = bench.performed()
-    bench.start()
-    bench.reporter.report(performed)
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.report(*bench.performed())
+    bench.wait_until_idle()
     assert lost
     attempt = Attempt.objects.get()
     assert (attempt.outcome, attempt.late_outcome) == ("SUCCEEDED", "")
 
 
-def test_a_report_waits_for_a_locked_row_also_when_the_worker_is_stopping(bench: Bench, rival: Rival) -> None:
-    [performed] = bench.performed()
-    rival.lock_row(performed.run.claim.job_id)
-    bench.start()
-    bench.reporter.report(performed)
-    with pytest.raises(AssertionError):
-        wait_until(lambda: bench.reporter.is_idle and bench.in_flight.is_idle, patience=0.4)
-    assert Job.objects.get().status == Status.RUNNING
-    rival.rollback()
-    wait_until(lambda: bench.in_flight.is_idle)
-    assert Job.objects.get().status == Status.COMPLETED
-
-
-def test_one_locked_row_keeps_no_other_report_waiting(bench: Bench, rival: Rival) -> None:
+def test_a_report_waits_for_a_locked_row_and_no_other_report_does(bench: Bench, rival: Rival) -> None:
+    """Also when the worker is stopping."""
     locked, free = bench.performed(2)
     rival.lock_row(locked.run.claim.job_id)
-    bench.start()
-    for performed in (locked, free):
-        bench.reporter.report(performed)
+    bench.report(locked, free)
     wait_until(lambda: Job.objects.get(pk=free.run.claim.job_id).status == Status.COMPLETED)
-    assert locked.run in bench.in_flight
+    with pytest.raises(AssertionError):
+        wait_until(lambda: bench.reporter.is_idle and bench.in_flight.is_idle, patience=0.4)
+    assert Job.objects.get(pk=locked.run.claim.job_id).status == Status.RUNNING
     rival.rollback()
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.wait_until_idle()
+    assert Job.objects.get(pk=locked.run.claim.job_id).status == Status.COMPLETED
 
 
 def test_a_flood_is_reported_in_few_statements(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,17 +153,12 @@ def test_a_flood_is_reported_in_few_statements(bench: Bench, monkeypatch: pytest
     for performed in bench.performed(100):
         bench.reporter.report(performed)
     bench.start()
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.wait_until_idle()
     assert sum(sizes) == 100
     assert len(sizes) <= 3
     assert Job.objects.filter(status=Status.COMPLETED).count() == 100
-
-
-def test_a_lone_report_is_sent_at_once(bench: Bench) -> None:
-    bench.start()
-    [performed] = bench.performed()
-    bench.reporter.report(performed)
-    wait_until(lambda: bench.in_flight.is_idle, patience=2)
+    bench.reporter.report(*bench.performed())
+    bench.wait_until_idle(patience=2)  # a lone one is sent at once
 
 
 def test_what_is_too_much_for_one_message_to_the_keeper_is_several_of_one_round(
@@ -205,25 +195,22 @@ def test_a_run_whose_lease_ran_out_by_our_own_clock_waits_for_a_beat_that_comes_
     sizes = settles_counted(monkeypatch)
     waiting, other = bench.performed(2)
     out_of_touch(waiting)
-    bench.start()
-    for performed in (waiting, other):
-        bench.reporter.report(performed)
+    bench.report(waiting, other)
     wait_until(lambda: Job.objects.get(pk=other.run.claim.job_id).status == Status.COMPLETED)
     assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.RUNNING
     assert sizes == [1]
     bench.in_flight._shared_leases.extended(list(bench.in_flight._shared_leases.held()), sent_at=time.monotonic())
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.wait_until_idle()
     assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.COMPLETED
 
 
 def test_a_run_out_of_touch_whose_lease_proves_lost_is_evidence(bench: Bench) -> None:
     [performed] = bench.performed()
     out_of_touch(performed)
-    bench.start()
-    bench.reporter.report(performed)
+    bench.report(performed)
     api.release(performed.run.claim.job_id)
     bench.in_flight._shared_leases.lost(list(bench.in_flight._shared_leases.held()))
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.wait_until_idle()
     assert Attempt.objects.get().late_outcome == "SUCCEEDED"
 
 
@@ -234,20 +221,7 @@ def test_a_run_whose_lease_ran_out_reports_nothing_if_nobody_extends_leases_any_
     [performed] = bench.performed()
     out_of_touch(performed)
     bench.in_flight.is_orphaned = True
-    bench.start()
-    bench.reporter.report(performed)
-    wait_until(lambda: bench.in_flight.is_idle)
+    bench.report(performed)
+    bench.wait_until_idle()
     assert sizes == []
     assert Job.objects.get().status == Status.RUNNING, "a watchdog will see to it"
-
-
-def test_a_report_that_came_too_late_is_kept_as_evidence(bench: Bench) -> None:
-    [performed] = bench.performed()
-    job = Job.objects.get()
-    api.release(job.pk)
-    bench.start()
-    bench.reporter.report(performed)
-    wait_until(lambda: bench.in_flight.is_idle)
-    attempt = Attempt.objects.get()
-    assert (attempt.outcome, attempt.late_outcome) == ("WORKER_LOST", "SUCCEEDED")
-    assert Job.objects.get().status == Status.RETRYING

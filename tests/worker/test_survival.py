@@ -12,7 +12,6 @@ from django.db import OperationalError
 
 from pulse_django.models import Attempt, Job
 from pulse_django.queue.words.job_options import NewJob
-from pulse_django.queue.words.options import ClaimedOptions
 from pulse_django.queue.words.outcomes import Succeeded
 from pulse_django.queue.words.states import Status
 from pulse_django.run.judging import judged
@@ -86,15 +85,6 @@ def test_a_run_that_was_settled_promises_nothing_and_is_nobodys_any_more() -> No
     assert not in_flight.is_active(run)
     assert in_flight.given_up(run) is False
     assert not in_flight.stuck
-
-
-def test_a_job_whose_time_was_up_before_it_had_a_slot_is_not_begun() -> None:
-    from datetime import timedelta
-
-    in_flight = InFlight(SharedLeases(PREFIX), "default", 1)
-    waited = claim(1)._replace(options=ClaimedOptions(timeout=timedelta(seconds=1)))
-    [run] = in_flight.take([waited], time.monotonic() - 2.0)
-    assert in_flight.begin(run) is False
 
 
 def test_progress_of_runs_that_are_over_is_not_kept() -> None:

@@ -33,11 +33,10 @@ from pulse_django.worker.reporter import Reporter
 from pulse_django.worker.run_events import RunEvents
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import LONG_LEASE, Workers, wait_until
-from tests.factories import make_job, now
-from tests.faults import all_faults
+from tests.factories import make_job, now, presence
+from tests.faults import all_faults, each_of
 from tests.worker import handlers
 from tests.worker.steps import claimer_for
-from tests.worker.test_housekeeping import presence
 
 
 class Slot:
@@ -52,33 +51,21 @@ class Slot:
         return [None] * self._held
 
 
-def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[Any]]:
-    children: Any = SimpleNamespace(child_slots=slots, stop_by=None)
+def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[str]]:
+    children: Any = SimpleNamespace(child_slots=slots, stop_by=options.pop("stop_by", None))
     assert Children.wake(children, queue, **options) == any(slot.said for slot in slots)
     assert all(said["following"] == options.get("following") for slot in slots for said in slot.said)
-    return [[{"wake": said["wake"]} for said in slot.said] for slot in slots]
+    return [[said["wake"] for said in slot.said] for slot in slots]
 
 
 def test_the_child_that_holds_least_is_woken_of_those_that_claim_jobs() -> None:
     for others in ([], [Slot(0, ready=False)], [Slot(0, draining=True)]):
-        assert wake([Slot(2), Slot(1), *others], "mail") == [[], [{"wake": "mail"}], *([] for _ in others)]
+        assert wake([Slot(2), Slot(1), *others], "mail") == [[], ["mail"], *([] for _ in others)]
     assert wake([Slot(0, ready=False)], "mail") == [[]]
-
-
-def test_a_worker_that_stops_wakes_nobody() -> None:
-    slot = Slot(0)
-    stopping: Any = SimpleNamespace(child_slots=[slot], stop_by=1.0)
-    assert not Children.wake(stopping, "mail")
-    assert slot.said == []
-
-
-def test_all_are_woken_where_any_queue_may_have_work() -> None:
-    assert wake([Slot(2), Slot(0)], ANY_QUEUE) == [[{"wake": ""}], [{"wake": ""}]]
-
-
-def test_what_to_tell_other_workers_is_handed_on_and_what_one_has_no_room_for_wakes_another() -> None:
+    assert wake([Slot(0)], "mail", stop_by=1.0) == [[]], "a worker that stops wakes nobody"
+    assert wake([Slot(2), Slot(0)], ANY_QUEUE) == [[""], [""]], "any queue may have work"
     full = Slot(0)
-    assert wake([full, Slot(1), Slot(3)], "mail", but_not=full, following="mail\x027.2") == [[], [{"wake": "mail"}], []]
+    assert wake([full, Slot(1), Slot(3)], "mail", but_not=full, following="mail\x027.2") == [[], ["mail"], []]
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -104,8 +91,14 @@ class TestAClaimer:
         claimer.run_once()
         assert found[1:] == [("mail", True)], "it had room for one more"
 
-    def test_what_the_second_look_finds_counts_as_well(self, claimer: Any, found: Any) -> None:
+    def test_what_the_second_look_finds_counts_as_well_and_nothing_after_it(self, claimer: Any, found: Any) -> None:
         """Otherwise a stream of single jobs uses up the wake-ups in vain: each job is found by the look before."""
+        claimer._woken_last, claimer._look_again_at = "mail", 0.0
+        claimer._look(1, None)
+        make_job(queue="mail")
+        claimer._look(1, None)
+        assert found == []
+        claimer._in_flight.settled(list(claimer._in_flight.active))
         claimer.wake("mail")
         claimer._news.set()
         claimer._look(1, None)
@@ -114,33 +107,22 @@ class TestAClaimer:
         claimer._look(1, None)
         assert found == [("mail", True)]
 
-    def test_after_the_second_look_nothing_was_woken(self, claimer: Any, found: Any) -> None:
-        claimer._woken_last, claimer._look_again_at = "mail", 0.0
-        claimer._look(1, None)
-        make_job(queue="mail")
-        claimer._look(1, None)
-        assert found == []
-
     @pytest.fixture
     def passed_on(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         passed: list[str] = []
         monkeypatch.setattr(claimer_module, "pass_on", lambda alias, payload: passed.append(payload))
         return passed
 
-    def test_one_that_finds_no_more_than_it_has_room_for_wakes_nobody(self, claimer: Any, passed_on: list[str]) -> None:
-        make_job(queue="mail")
-        claimer.wake("mail", "mail\x027.2")
-        claimer.run_once()
-        assert passed_on == []
-
     def test_one_that_may_have_left_something_wakes_those_that_follow_once(
         self, claimer: Any, passed_on: list[str]
     ) -> None:
-        for _ in range(2):
-            make_job(queue="mail")
-        claimer.wake("mail", "mail\x027.2")
-        claimer.run_once()
-        assert passed_on == ["mail\x027.2"]
+        for found, expected in ((1, []), (2, ["mail\x027.2"])):
+            for _ in range(found):
+                make_job(queue="mail")
+            claimer.wake("mail", "mail\x027.2")
+            claimer.run_once()
+            assert passed_on == expected
+            claimer._in_flight.settled(list(claimer._in_flight.active))
 
     def test_one_without_room_wakes_those_that_follow_a_few_times_a_second(
         self, claimer: Any, passed_on: list[str], monkeypatch: pytest.MonkeyPatch
@@ -192,32 +174,26 @@ class TestWhoIsWoken:
                     assert (wake_up.queue, wake_up.payload) == (payload, payload)
                     assert [wake_up.place_of(rank, 5) for rank in range(5)] == [0] * 5
                     assert wake_up.after(0, 5) is None
-
-    def test_any_queue_wakes_all(self) -> None:
         assert WakeUp.new(ANY_QUEUE).payload == ANY_QUEUE
 
-    def test_what_is_written_is_read(self) -> None:
-        with all_faults() as about:
-            for queue in ["mail", "a.b", "1.2", "über\nmorgen"]:
-                with about(queue):
-                    wake_up = WakeUp.new(queue)._replace(first=6)
-                    assert WakeUp.read(wake_up.payload) == wake_up
+    @each_of("mail", "a.b", "1.2", "über\nmorgen")
+    def test_what_is_written_is_read(self, *, queue: Any) -> None:
+        wake_up = WakeUp.new(queue)._replace(first=6)
+        assert WakeUp.read(wake_up.payload) == wake_up
 
-    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self) -> None:
-        with all_faults() as about:
-            for total in [*range(1, 20), 1_000]:
-                with about(total):
-                    first = WakeUp.new("mail")
-                    said, woken = [first], []  # type: ignore[var-annotated]
-                    for steps in range(12):
-                        places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
-                        now = [(one, place) for one, place in places if place is not None]
-                        assert steps or len(now) == min(2, total)
-                        woken += [place for _, place in now]
-                        said = [following for one, place in now if (following := one.after(place, total)) is not None]
-                        said = [WakeUp.read(one.payload) for one in said]
-                    assert sorted(woken) == list(range(total))
-                    assert said == []
+    @each_of(*range(1, 20), 1_000)
+    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self, *, total: Any) -> None:
+        first = WakeUp.new("mail")
+        said, woken = [first], []  # type: ignore[var-annotated]
+        for steps in range(12):
+            places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
+            now = [(one, place) for one, place in places if place is not None]
+            assert steps or len(now) == min(2, total)
+            woken += [place for _, place in now]
+            said = [following for one, place in now if (following := one.after(place, total)) is not None]
+            said = [WakeUp.read(one.payload) for one in said]
+        assert sorted(woken) == list(range(total))
+        assert said == []
 
     def test_over_time_all_are_woken_alike(self) -> None:
         woken = Counter(
@@ -268,11 +244,7 @@ class TestPolls:
         assert 0.8 * interval <= claimer._until_poll() <= interval
         claimer.hears = True
         assert 4 * interval <= claimer._until_poll() <= 5 * interval
-
-    def test_a_job_that_runs_again_is_looked_for(self) -> None:
-        """Its next run may be due long before the next poll."""
-        claimer = claimer_for()
-        claimer.look_soon()
+        claimer.look_soon()  # for a job that runs again: its next run may be due long before the next poll
         assert not claimer._news.is_set(), "it is at work, and will look anyway"
         claimer._waits_for_slots = True
         claimer.look_soon()
@@ -294,52 +266,40 @@ class TestPolls:
 
 @pytest.mark.usefixtures("pulse_db")
 class TestReports:
-    @pytest.fixture
-    def told(self) -> list[str]:
-        return []
-
-    @pytest.fixture
-    def notified(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-        sent: list[tuple[str, list[str]]] = []
-        monkeypatch.setattr(reporter_module, "wake_workers", lambda alias, queues: sent.append((alias, sorted(queues))))
-        return sent
-
-    def report(self, told: list[str], decision: Decision) -> None:
-        """Let a reporter report a run that ended so."""
+    @pytest.mark.parametrize(
+        ("decision", "told", "notified"),
+        [
+            (Retry(timedelta(seconds=1), "again"), ["due again"], []),
+            (Postpone(timedelta()), ["due again"], [["mail"]]),
+            (Complete(), [], []),
+        ],
+        ids=["to its own claimer", "what can run at once to all", "a completion to nobody"],
+    )
+    def test_whom_a_report_is_told_to(
+        self, monkeypatch: pytest.MonkeyPatch, decision: Decision, told: list[str], notified: list[list[str]]
+    ) -> None:
+        here: list[str] = []
+        everywhere: list[list[str]] = []
+        monkeypatch.setattr(reporter_module, "wake_workers", lambda alias, queues: everywhere.append(sorted(queues)))
         make_job(queue="mail")
-        identity = Identity("w")
-        in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", 2)
-        [run] = in_flight.take(Job.objects.claim(identity, limit=1), time.monotonic())
+        in_flight = InFlight(SharedLeases("w:boot:"), "default", 2)
+        [run] = in_flight.take(Job.objects.claim(Identity("w", "boot")), time.monotonic())
         database = GuardedConnection("default", "reports")
-        reporter = Reporter(database, in_flight, lambda: None, RunEvents(), lambda: told.append("due again"))
+        reporter = Reporter(database, in_flight, lambda: None, RunEvents(), lambda: here.append("due again"))
         reporter.report(Performed(run, None, Report(run.claim.lease, Released(), decision)))
         reporter.run_once()
         database.hang_up()
-
-    def test_a_retry_is_told_to_its_own_claimer(self, told: list[str], notified: Any) -> None:
-        self.report(told, Retry(timedelta(seconds=1), "again"))
-        assert (told, notified) == (["due again"], [])
-
-    def test_what_can_run_at_once_is_told_to_all(self, told: list[str], notified: Any) -> None:
-        self.report(told, Postpone(timedelta()))
-        assert (told, notified) == (["due again"], [("default", ["mail"])])
-
-    def test_a_completion_is_told_to_nobody(self, told: list[str], notified: Any) -> None:
-        self.report(told, Complete())
-        assert (told, notified) == ([], [])
+        assert (here, everywhere) == (told, notified)
 
 
-def test_jobs_that_are_due_soon_wake_workers() -> None:
-    cases = [
-        (None, True),
-        (timedelta(seconds=2), True),
-        (timedelta(hours=1), False),
-        (datetime(2031, 1, 1, tzinfo=UTC), True),  # the database has the clock: a worker finds out
-    ]
-    with all_faults() as about:
-        for run_after, is_soon in cases:
-            with about((run_after, is_soon)):
-                assert is_due_soon(run_after) == is_soon
+@each_of(
+    (None, True),
+    (timedelta(seconds=2), True),
+    (timedelta(hours=1), False),
+    (datetime(2031, 1, 1, tzinfo=UTC), True),  # the database has the clock: a worker finds out,
+)
+def test_jobs_that_are_due_soon_wake_workers(*, run_after: Any, is_soon: Any) -> None:
+    assert is_due_soon(run_after) == is_soon
 
 
 def test_workers_are_notified_after_the_commit_in_another_transaction_and_once_in_a_moment(

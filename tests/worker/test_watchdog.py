@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -59,18 +59,26 @@ def up_for(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return said
 
 
+@pytest.fixture
+def dog(database: GuardedConnection, clock: Clock, up_for: list[float]) -> Watchdog:
+    """A watchdog that has swept once, and believes leases. They are 30 s long."""
+    dog = Watchdog(database)
+    dog.sweep()
+    return dog
+
+
 def expired() -> Job:
     return make_job(Status.RUNNING, expired=True)
 
 
-def test_an_expired_lease_is_ended(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
-    job = expired()
-    Watchdog(database).sweep()
+def status_after(job: Job, *sweeps: Callable[[], Any]) -> str:
+    for sweep in sweeps:
+        sweep()
     job.refresh_from_db()
-    assert job.status == Status.RETRYING
+    return job.status
 
 
-def test_it_tells_what_it_ended(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
+def test_it_tells_what_it_ended(dog: Watchdog) -> None:
     last, first = make_job(Status.RUNNING, expired=True, max_attempts=1), expired()
     told: list[Any] = []
     reasons: list[Any] = []
@@ -85,7 +93,7 @@ def test_it_tells_what_it_ended(database: GuardedConnection, clock: Clock, up_fo
     job_reaped.connect(reaped)
     job_dead_lettered.connect(dead)
     try:
-        Watchdog(database).sweep()
+        dog.sweep()
     finally:
         job_reaped.disconnect(reaped)
         job_dead_lettered.disconnect(dead)
@@ -93,98 +101,68 @@ def test_it_tells_what_it_ended(database: GuardedConnection, clock: Clock, up_fo
     assert reasons == [(last.pk, "worker lease expired")]
 
 
-def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_out(
-    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+def fail(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch, *verbs: str, error: type[Exception] = OperationalError
 ) -> None:
-    settings.PULSE = {"LEASE_TTL": 30}
-    dog = Watchdog(database)
-    dog.sweep()
-    with monkeypatch.context() as away:
-        away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
-        with pytest.raises(OperationalError):
-            dog.sweep()
+    """Sweep while these verbs fail."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error("gone")
+
+    with monkeypatch.context() as broken, pytest.raises(error):
+        for verb in verbs:
+            broken.setattr(f"pulse_django.managers.JobManager.{verb}", fails)
+        dog.sweep()
+
+
+def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_out(
+    dog: Watchdog, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(dog, monkeypatch, "server_clock")
     job = expired()
     for seconds in (0, 10, 19.9):
         clock.now += seconds
-        dog.sweep()
-        job.refresh_from_db()
-        assert job.status == Status.RUNNING, "its worker could not extend it, and may do so any moment"
+        assert status_after(job, dog.sweep) == Status.RUNNING, "its worker may extend it any moment"
     clock.now += 0.2
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RETRYING
+    assert status_after(job, dog.sweep) == Status.RETRYING
 
 
 def test_an_outage_that_goes_on_starts_the_wait_again(
-    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    dog: Watchdog, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.PULSE = {"LEASE_TTL": 30}
-    dog = Watchdog(database)
-    dog.sweep()
     for _ in range(2):
-        with monkeypatch.context() as away:
-            away.setattr("pulse_django.managers.JobManager.reap", _gone)
-            away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
-            with pytest.raises(OperationalError):
-                dog.sweep()
+        fail(dog, monkeypatch, "reap", "server_clock")
         clock.now += 31
-    job = expired()
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RUNNING
+    assert status_after(expired(), dog.sweep) == Status.RUNNING
 
 
 def test_a_server_that_has_just_been_started_was_away(
-    database: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
+    database: GuardedConnection, clock: Clock, up_for: list[float]
 ) -> None:
-    settings.PULSE = {"LEASE_TTL": 30}
     up_for[0] = 5.0
     job, dog = expired(), Watchdog(database)
     dog.sweep()
-    clock.now += 24
-    up_for[0] += 24
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RUNNING
-    clock.now += 2
-    up_for[0] += 2
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RETRYING
+    for seconds, status in ((24, Status.RUNNING), (2, Status.RETRYING)):
+        clock.now += seconds
+        up_for[0] += seconds
+        assert status_after(job, dog.sweep) == status
 
 
-def test_a_connection_that_was_closed_is_no_outage(
-    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
-    settings.PULSE = {"LEASE_TTL": 30}
-    dog = Watchdog(database)
-    dog.sweep()
-    job, troubles = expired(), iter([OperationalError("idle for too long")])
+def test_a_connection_that_was_closed_is_no_outage(dog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> None:
+    troubles = iter([OperationalError("idle for too long")])
 
     def once(*_: Any) -> ServerClock:
         for trouble in troubles:
             raise trouble
-        return ServerClock(1.0, up_for[0])
+        return ServerClock(1.0, 1e6)
 
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", once)
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RETRYING
+    assert status_after(expired(), dog.sweep) == Status.RETRYING
 
 
-def test_a_mistake_is_no_outage(
-    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dog = Watchdog(database)
-    dog.sweep()
-    with monkeypatch.context() as broken:
-        broken.setattr("pulse_django.managers.JobManager.reap", lambda self, **_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            dog.sweep()
-    job = expired()
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RETRYING
+def test_a_mistake_is_no_outage(dog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(dog, monkeypatch, "reap", error=ZeroDivisionError)
+    assert status_after(expired(), dog.sweep) == Status.RETRYING
 
 
 def test_sweeps_come_early_at_most_and_not_in_step(
@@ -197,40 +175,22 @@ def test_sweeps_come_early_at_most_and_not_in_step(
     assert len(pauses) > 5
 
 
-def _gone(*_: Any, **__: Any) -> Any:
-    raise OperationalError("gone")
-
-
 def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beaten_again(
-    database: GuardedConnection, clock: Clock, up_for: list[float]
+    dog: Watchdog, clock: Clock, up_for: list[float]
 ) -> None:
     """Our own clock may have stood still meanwhile, as a suspended host's does."""
-    dog = Watchdog(database)
-    dog.sweep()
+    up_for[0] += 12.0
+    assert status_after(expired(), dog.sweep) == Status.RETRYING, "the usual pause is no sleep"
     up_for[0] += 45.0
     job = expired()
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RUNNING
+    assert status_after(job, dog.sweep) == Status.RUNNING
     for _ in range(4):
         up_for[0] += 10.0
         clock.now += 10.0
         dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RETRYING
+    assert status_after(job) == Status.RETRYING
 
 
-def test_the_usual_pause_is_no_sleep(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
-    dog = Watchdog(database)
-    dog.sweep()
-    up_for[0] += 12.0
-    job = expired()
-    dog.sweep()
-    job.refresh_from_db()
-    assert job.status == Status.RETRYING
-
-
-@pytest.mark.usefixtures("pulse_db")
 class TestTurns:
     """Of the watchdogs of a fleet, one sweeps in an interval."""
 
@@ -247,9 +207,7 @@ class TestTurns:
     def test_the_others_leave_it_to_the_one_that_came_first(self, database: GuardedConnection) -> None:
         one, other = self.dogs(database, database)
         job = expired()
-        swept = one.take_turn()
-        assert swept is not None
-        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert ended_in_turn(one) == [job.pk]
         assert other.take_turn() is None
         assert one.take_turn() is None
         self.is_due_again()
@@ -286,9 +244,7 @@ class TestTurns:
             with pytest.raises(ZeroDivisionError):
                 one.take_turn()
         assert other.take_turn() is None
-        swept = one.take_turn()
-        assert swept is not None
-        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert ended_in_turn(one) == [job.pk]
         assert one.take_turn() is None
 
     def test_a_sweep_that_left_something_goes_on(
@@ -326,9 +282,7 @@ class TestTurns:
         one._outages.trusts_leases_at = float("inf")
         job = expired()
         assert one.take_turn() is None
-        swept = other.take_turn()
-        assert swept is not None
-        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert ended_in_turn(other) == [job.pk]
 
     def test_who_noticed_an_outage_looks_for_its_end(self, database: GuardedConnection) -> None:
         one, other = self.dogs(database, database)
@@ -338,10 +292,9 @@ class TestTurns:
         assert not one._outages.is_on
 
     def test_one_that_takes_over_from_one_that_did_not_get_through_gives_holders_a_lease(
-        self, database: GuardedConnection, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+        self, database: GuardedConnection, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The jobs may have been locked for long. An idle worker's watchdog has not noticed it."""
-        settings.PULSE = {"LEASE_TTL": 30}
         one, other = self.dogs(database, database)
         assert other.take_turn() is not None
         self.is_due_again()
@@ -352,20 +305,15 @@ class TestTurns:
         job = expired()
         clock.now += 20
         assert other.take_turn() is None
-        self.is_due_again()
-        assert other.take_turn() is not None
-        job.refresh_from_db()
-        assert job.status == Status.RUNNING
-        clock.now += 30
-        self.is_due_again()
-        assert other.take_turn() is not None
-        job.refresh_from_db()
-        assert job.status == Status.RETRYING
+        for status in (Status.RUNNING, Status.RETRYING):
+            self.is_due_again()
+            assert other.take_turn() is not None
+            assert status_after(job) == status
+            clock.now += 30
 
     def test_housekeeping_that_fails_is_no_reason_to_distrust_leases(
-        self, database: GuardedConnection, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+        self, database: GuardedConnection, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        settings.PULSE = {"LEASE_TTL": 30}
         [dog] = self.dogs(database)
 
         def fails_slowly(_: Any) -> Swept:
@@ -377,8 +325,7 @@ class TestTurns:
             job = expired()
             with pytest.raises(ZeroDivisionError):
                 dog.take_turn()
-            job.refresh_from_db()
-            assert job.status == Status.RETRYING
+            assert status_after(job) == Status.RETRYING
             self.is_due_again()
 
     def test_a_row_that_somebody_holds_keeps_no_fleet_from_sweeping(
@@ -412,3 +359,9 @@ class TestTurns:
 
 def _fail() -> list[Any]:
     raise ZeroDivisionError
+
+
+def ended_in_turn(dog: Watchdog) -> list[int]:
+    swept = dog.take_turn()
+    assert swept is not None
+    return [reaped.lease.job_id for reaped in swept.reaped]

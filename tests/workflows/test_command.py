@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from pulse_django import Batch, Workflow
 from pulse_django.models import Job, StoredBatch
@@ -16,26 +13,13 @@ from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows import acts as operations
 from pulse_django.workflows.reading import graph as graphs
+from tests.operations.steps import run, run_json
 from tests.workflows.tasks import BROKEN, approved, note
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
-
-
-def ran(*arguments: Any) -> str:
-    out = io.StringIO()
-    call_command("pulse_workflows", *map(str, arguments), stdout=out)
-    return out.getvalue()
-
-
-def ran_json(*arguments: Any) -> Any:
-    return json.loads(ran(*arguments, "--json"))
+ran, ran_json = partial(run, "pulse_workflows"), partial(run_json, "pulse_workflows")
 
 
 def placed(*, broken: str = "") -> Batch:

@@ -19,7 +19,7 @@ from pulse_django.models import Event, Job
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows import batches
-from tests.faults import all_faults
+from tests.faults import all_faults, each_of
 from tests.undoing import undone
 from tests.workflows.tasks import approved
 
@@ -56,12 +56,10 @@ def test_who_confirms_sends_the_event_and_the_waiting_job_goes_on(client: Client
     assert Job.objects.get(pk=job.id).status == Status.COMPLETED
 
 
-def test_a_program_that_opens_links_in_mail_sends_nothing(client: Client) -> None:
-    with all_faults() as about:
-        for method in ["get", "head"]:
-            with about(method), undone():
-                assert getattr(client, method)(link()).status_code == 200
-                assert not Event.objects.exists()
+@each_of("get", "head", around=undone)
+def test_a_program_that_opens_links_in_mail_sends_nothing(client: Client, *, method: Any) -> None:
+    assert getattr(client, method)(link()).status_code == 200
+    assert not Event.objects.exists()
 
 
 def test_a_link_whose_database_is_gone_says_so_before_it_asks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,21 +104,19 @@ def test_an_expired_link_sends_nothing(client: Client) -> None:
                 assert not Event.objects.exists()
 
 
-def test_a_link_that_was_changed_is_not_found(client: Client) -> None:
-    with all_faults() as about:
-        for method in ["get", "post"]:
-            with about(method), undone():
-                made = link()
-                token = made.split("/")[-2]
-                for other in (
-                    token[:-1] + ("A" if token[-1] != "A" else "B"),
-                    token.swapcase(),
-                    "x" * 5_000,
-                    "a:b:c",
-                    "%00",
-                ):
-                    assert getattr(client, method)(made.replace(token, other)).status_code == 404
-                assert not Event.objects.exists()
+@each_of("get", "post", around=undone)
+def test_a_link_that_was_changed_is_not_found(client: Client, *, method: Any) -> None:
+    made = link()
+    token = made.split("/")[-2]
+    for other in (
+        token[:-1] + ("A" if token[-1] != "A" else "B"),
+        token.swapcase(),
+        "x" * 5_000,
+        "a:b:c",
+        "%00",
+    ):
+        assert getattr(client, method)(made.replace(token, other)).status_code == 404
+    assert not Event.objects.exists()
 
 
 def test_a_link_of_another_use_of_the_key_is_not_found(client: Client) -> None:
@@ -154,18 +150,17 @@ def test_what_a_link_says_is_text(client: Client) -> None:
     assert "<b>" not in page
 
 
-def test_a_link_that_could_not_be_used_is_refused() -> None:
-    cases = [
-        ({"title": ""}, InvalidJob, "title"),
-        ({"by": "b" * 151}, InvalidJob, "by"),
-        ({"payload": {1, 2}}, InvalidJob, "payload"),
-        ({"payload": {"note": "x" * 1_800}}, InvalidWorkflow, "send less"),
-        ({"expires_in": timedelta()}, InvalidWorkflow, "expires_in"),
-    ]
-    with all_faults() as about:
-        for options, error, says in cases:
-            with about((options, error, says)), undone(), pytest.raises(error, match=says):
-                link(**options)
+@each_of(
+    ({"title": ""}, InvalidJob, "title"),
+    ({"by": "b" * 151}, InvalidJob, "by"),
+    ({"payload": {1, 2}}, InvalidJob, "payload"),
+    ({"payload": {"note": "x" * 1_800}}, InvalidWorkflow, "send less"),
+    ({"expires_in": timedelta()}, InvalidWorkflow, "expires_in"),
+    around=undone,
+)
+def test_a_link_that_could_not_be_used_is_refused(*, options: Any, error: Any, says: Any) -> None:
+    with pytest.raises(error, match=says):
+        link(**options)
 
 
 def test_a_project_without_the_page_is_told_what_to_add(settings: Any) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from pulse_django import Batch, Context, Workflow, api, chain, task
+from pulse_django import Batch, Context, Workflow, chain, task
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Dependency, Job, Unresolved
 from pulse_django.queue.words.job_options import NewJob
@@ -21,23 +20,12 @@ from pulse_django.worker.watchdog import Watchdog
 from pulse_django.workflows.needs import add_needs, add_needs_of_run
 from pulse_django.workflows.resolving import Remaining, resolve
 from pulse_django.workflows.rules import Need, Place
+from tests.crash.workers import status
 from tests.queue.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
-from tests.workflows.tasks import BROKEN, SAW, note, plain
+from tests.workflows.tasks import SAW, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-@pytest.fixture(autouse=True)
-def _empty(pulse_db: None) -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
-
-
-def status(job_id: int | str) -> str:
-    return Job.objects.values_list("status", flat=True).get(pk=int(job_id))
 
 
 def fork() -> Any:
@@ -131,19 +119,6 @@ def test_prune_takes_no_member_of_an_open_batch() -> None:
     assert Job.objects.filter(pk=first).exists()
 
 
-def test_dead_letter_retried() -> None:
-    BROKEN.add("a")
-    placed = chain(note.prepare("a"), note.prepare("b")).enqueue()
-    first, then = sorted(placed.job_ids.values())
-    drain(failures="keep")
-    assert [status(first), status(then)] == [Status.DEAD_LETTERED, Status.WAITING]
-    BROKEN.clear()
-    api.retry(first)
-    assert status(then) == Status.WAITING
-    drain()
-    assert [status(first), status(then)] == [Status.COMPLETED, Status.COMPLETED]
-
-
 def test_need_added_to_a_job_that_ended_meanwhile(rival: Rival) -> None:
     """The need is written down after the end was committed, because it locks the job first. It is met at once."""
     first = int(plain.enqueue("a").id)
@@ -157,13 +132,6 @@ def test_need_added_to_a_job_that_ended_meanwhile(rival: Rival) -> None:
     added.result(PATIENCE)
     resolve("default")
     assert status(then) == Status.PENDING
-
-
-def test_cycle_within_a_workflow() -> None:
-    flow = Workflow().add("a", plain.prepare("a"), needs=["b"]).add("b", plain.prepare("b"), needs=["a"])
-    with pytest.raises(InvalidWorkflow, match="cycle"):
-        flow.enqueue()
-    assert not Job.objects.exists()
 
 
 def test_cycle_of_two_runs_that_wait_for_each_other() -> None:

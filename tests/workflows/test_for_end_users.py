@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ from pulse_django.views import batch_progress
 from tests.workflows.tasks import BROKEN, note
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
 
 
 def made() -> Batch:

@@ -20,15 +20,9 @@ from tests.operations.steps import run
 from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, fan_out, note, plain
 
-pytestmark = pytest.mark.usefixtures("pulse_db", "_empty")
+pytestmark = pytest.mark.usefixtures("pulse_db")
 
 NEVER = 987_654_321
-
-
-@pytest.fixture
-def _empty() -> None:
-    SAW.clear()
-    BROKEN.clear()
 
 
 def waiting_context() -> Any:

@@ -25,13 +25,9 @@ LONG_AGO = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def _empty(pulse_db: None) -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
+def _walks_begin() -> None:
     prune._walked_until.clear()
     needs._walked_until.clear()
-    yield
-    BROKEN.clear()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,22 +18,14 @@ from pulse_django.models import Job, Minute, Pause, StoredBatch
 from pulse_django.queue.words import counters
 from pulse_django.testing import drain
 from pulse_django.workflows import reading as workflows
-from pulse_django.workflows.reading import graph as graphs
 from pulse_django.workflows.reading.facts import BatchFacts, Edge, Graph, GraphNode, critical_path, layers_of
 from tests.database import empty_tables
 from tests.factories import now
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, approved, note
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
 
 
 def diamond() -> Workflow:
@@ -88,13 +79,6 @@ class TestListing:
         assert [(one.job_id, one.name) for one in found.dead_letters] == [(placed.job_ids["left"], "left")]
         assert found.as_json()["held_by"] == [{"job": placed.job_ids["left"], "name": "left", "event": None}]
 
-    def test_events_that_are_waited_for_are_named(self) -> None:
-        Workflow("approval").add("ask", approved.prepare("approved:7")).enqueue()
-        drain()
-        found = only()
-        assert found.state == "open"
-        assert [one.event for one in found.events] == ["approved:7"]
-
     def test_what_holds_a_batch_within_is_named_too(self) -> None:
         BROKEN.add("x")
         inner = Workflow("inner").add("x", note.prepare("x"))
@@ -111,28 +95,14 @@ class TestListing:
         placed.cancel(reason="no")
         assert only().state == "cancelled"
 
-    def test_pages_go_on_by_the_last_id(self) -> None:
-        ids = [Batch.open(str(number)).id for number in range(5)]
-        first = workflows.batches("default", most=2)
-        assert [one.id for one in first] == ids[:2:-1]
-        assert [one.id for one in workflows.batches("default", before=first[-1].id)] == ids[2::-1]
-
-    def test_those_that_are_over_can_be_left_out(self) -> None:
-        Workflow("over").enqueue()
-        drain()
-        diamond().enqueue()
-        assert [one.name for one in workflows.batches("default", open_only=True)] == ["order 42"]
-
-    def test_a_page_takes_three_statements_whatever_it_shows(self) -> None:
-        with all_faults() as about:
-            for count in [1, 20]:
-                with about(count):
-                    empty_tables()
-                    for _ in range(count):
-                        diamond().enqueue()
-                    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-                        assert len(workflows.batches("default")) == count
-                    assert len(sent) == 3
+    @each_of(1, 20)
+    def test_a_page_takes_three_statements_whatever_it_shows(self, *, count: Any) -> None:
+        empty_tables()
+        for _ in range(count):
+            diamond().enqueue()
+        with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+            assert len(workflows.batches("default")) == count
+        assert len(sent) == 3
 
 
 class TestGraph:
@@ -180,33 +150,19 @@ class TestGraph:
         assert by_name(graph)["approved:8"].state == "awaited"
         assert edges(graph) == {("approved:8", "ask", False)}
 
-    def test_with_too_many_nodes_each_layer_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(graphs, "MOST_DRAWN", 3)
-        graph = graph_of(diamond().enqueue())
-        assert not graph.is_drawn
-        assert graph.counts == [{"PENDING": 1}, {"WAITING": 2}, {"WAITING": 1}]
-
-    def test_with_many_more_nothing_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(graphs, "MOST_READ", 3)
-        assert graph_of(diamond().enqueue()).is_cut
-
-    def test_it_takes_the_same_statements_whatever_the_size(self) -> None:
-        with all_faults() as about:
-            for width in [1, 30]:
-                with about(width):
-                    empty_tables()
-                    inner = chain(note.prepare("x"), note.prepare("y"))
-                    flow = chain(
-                        note.prepare("a"), group(*[note.prepare(str(one)) for one in range(width)]), note.prepare("z")
-                    )
-                    for number in range(width):
-                        flow.add_workflow(f"inner {number}", inner)
-                    placed = flow.enqueue()
-                    found = workflows.one_batch("default", placed.id)
-                    assert found is not None
-                    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-                        workflows.graph_of("default", found)
-                    assert len(sent) == 7
+    @each_of(1, 30)
+    def test_it_takes_the_same_statements_whatever_the_size(self, *, width: Any) -> None:
+        empty_tables()
+        inner = chain(note.prepare("x"), note.prepare("y"))
+        flow = chain(note.prepare("a"), group(*[note.prepare(str(one)) for one in range(width)]), note.prepare("z"))
+        for number in range(width):
+            flow.add_workflow(f"inner {number}", inner)
+        placed = flow.enqueue()
+        found = workflows.one_batch("default", placed.id)
+        assert found is not None
+        with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+            workflows.graph_of("default", found)
+        assert len(sent) == 7
 
 
 class TestNeeds:

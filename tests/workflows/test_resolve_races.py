@@ -19,15 +19,12 @@ from pulse_django.workflows.needs import add_needs_of_run
 from pulse_django.workflows.resolve import RESOLVE_LIMIT
 from pulse_django.workflows.resolving import Remaining, resolve
 from pulse_django.workflows.rules import Need
+from tests.crash.workers import status
 from tests.queue.steps import sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.workflows.tasks import note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-def status(job_id: int) -> str:
-    return Job.objects.values_list("status", flat=True).get(pk=job_id)
 
 
 def test_a_job_whose_row_is_locked_is_looked_at_again(rival: Rival) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,11 +30,8 @@ LEFT, BOTH = [Status.DEAD_LETTERED, Status.PENDING], [Status.PENDING] * 2
 
 
 @pytest.fixture(autouse=True)
-def _broken() -> Iterator[None]:
-    BROKEN.clear()
+def _broken() -> None:
     BROKEN.add("broken")
-    yield
-    BROKEN.clear()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -16,7 +16,7 @@ from pulse_django.workflows import rewind
 from pulse_django.workflows.needs import add_needs
 from pulse_django.workflows.rules import Need
 from tests.console.staff import staff
-from tests.faults import all_faults
+from tests.faults import each_of
 from tests.queue.steps import sql
 from tests.undoing import undone
 from tests.workflows.tasks import BROKEN, approved, stepwise
@@ -24,13 +24,6 @@ from tests.workflows.tasks import BROKEN, approved, stepwise
 pytestmark = pytest.mark.django_db
 
 STEPS = ["first", "second"]
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
 
 
 def url(view: str, job: Job, query: str = "") -> str:
@@ -113,33 +106,27 @@ def test_a_job_that_is_no_dead_letter_is_not_retried() -> None:
     assert [one.name for one in steps_of(job)] == STEPS
 
 
-def test_nobody_rewinds_without_the_permission() -> None:
-    with all_faults() as about:
-        for way in ["retry", "fork"]:
-            with about(way), undone():
-                client, job = staff("pulse_view_jobs"), dead()
-                assert "Run again from here" not in client.get(url("change", job)).content.decode()
-                answer = client.post(url("rewind", job, "?step=first"), {"way": way, "attempts": job.attempts})
-                assert answer.status_code == 403
-                assert Job.objects.count() == 1
-                assert len(steps_of(job)) == 1
+@each_of("retry", "fork", around=undone)
+def test_nobody_rewinds_without_the_permission(*, way: Any) -> None:
+    client, job = staff("pulse_view_jobs"), dead()
+    assert "Run again from here" not in client.get(url("change", job)).content.decode()
+    answer = client.post(url("rewind", job, "?step=first"), {"way": way, "attempts": job.attempts})
+    assert answer.status_code == 403
+    assert Job.objects.count() == 1
+    assert len(steps_of(job)) == 1
 
 
-def test_a_step_that_was_not_done_has_no_page() -> None:
-    with all_faults() as about:
-        for query in ["", "?step=third", "?step=%00", "?step=" + "x" * 5_000]:
-            with about(query[:20]), undone():
-                client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
-                assert client.get(url("rewind", job, query)).status_code == 404
+@each_of("", "?step=third", "?step=%00", "?step=" + "x" * 5_000, around=undone)
+def test_a_step_that_was_not_done_has_no_page(*, query: Any) -> None:
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
+    assert client.get(url("rewind", job, query)).status_code == 404
 
 
-def test_a_form_that_says_nothing_does_nothing() -> None:
-    with all_faults() as about:
-        for given in [{}, {"way": "delete"}, {"way": "fork", "attempts": "x"}]:
-            with about(given), undone():
-                client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
-                assert client.post(url("rewind", job, "?step=first"), given).status_code == 200
-                assert Job.objects.count() == 1
+@each_of({}, {"way": "delete"}, {"way": "fork", "attempts": "x"}, around=undone)
+def test_a_form_that_says_nothing_does_nothing(*, given: Any) -> None:
+    client, job = staff("pulse_view_jobs", "pulse_retry_jobs"), done()
+    assert client.post(url("rewind", job, "?step=first"), given).status_code == 200
+    assert Job.objects.count() == 1
 
 
 def waiting() -> Job:

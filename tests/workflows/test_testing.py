@@ -12,18 +12,15 @@ from pulse_django.models import Fence, Job, Step
 from pulse_django.queue.words.states import Status
 from pulse_django.testing import assert_workflow_idempotent, drain, run_workflow
 from pulse_django.workflows.rewind import fork, preview, retry_from
-from tests.workflows.tasks import BROKEN, SAW, count_up, note, stepwise
+from tests.workflows.tasks import BROKEN, count_up, note, stepwise
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
 @pytest.fixture(autouse=True)
-def _empty(pulse_db: None) -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
+def _no_fences(pulse_db: None) -> Iterator[None]:
     Fence.objects.all().delete()
     yield
-    BROKEN.clear()
     Fence.objects.all().delete()
 
 

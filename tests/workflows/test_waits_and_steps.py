@@ -35,12 +35,9 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
 @pytest.fixture(autouse=True)
-def _empty(pulse_db: None) -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
+def _no_fences(pulse_db: None) -> Iterator[None]:
     Fence.objects.all().delete()
     yield
-    BROKEN.clear()
     Fence.objects.all().delete()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import transaction
 
@@ -14,26 +12,15 @@ from pulse_django.queue.words.states import Status
 from pulse_django.testing import drain
 from pulse_django.workflows.resolving import resolve
 from pulse_django.workflows.waits import NeededResults
+from tests.crash.workers import status
 from tests.queue.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    SAW.clear()
-    BROKEN.clear()
-    yield
-    BROKEN.clear()
-
-
 def saw() -> list[str]:
     return [name for name, _ in SAW]
-
-
-def status(job_id: int) -> str:
-    return Job.objects.values_list("status", flat=True).get(pk=job_id)
 
 
 def test_a_job_runs_after_all_that_it_needs_and_finds_their_results() -> None:
@@ -120,20 +107,15 @@ def test_cycles_and_unknown_names_are_refused() -> None:
     assert not StoredBatch.objects.exists()
 
 
-def test_a_need_on_a_job_that_is_over_is_met_at_once() -> None:
-    done = note.enqueue("done")
-    drain()
-    placed = Workflow().add("next", note.prepare("next"), needs={"before": done}).enqueue()
-    drain()
-    assert SAW[-1] == ("next", {"before": "DONE"})
-    assert status(placed.job_ids["next"]) == Status.COMPLETED
-
-
-def test_a_need_on_a_job_that_waits_is_met_when_it_ends() -> None:
+def test_a_need_on_a_job_from_elsewhere_is_met_when_it_is_over() -> None:
     first = note.enqueue("first")
     Workflow().add("next", note.prepare("next"), needs={"before": first}).enqueue()
     drain()
     assert SAW == [("first", {}), ("next", {"before": "FIRST"})]
+    placed = Workflow().add("late", note.prepare("late"), needs={"before": first}).enqueue()
+    drain()
+    assert SAW[-1] == ("late", {"before": "FIRST"})
+    assert status(placed.job_ids["late"]) == Status.COMPLETED
 
 
 def test_many_needs_become_a_batch() -> None:
@@ -160,10 +142,12 @@ def test_a_workflow_in_a_workflow_is_one_need() -> None:
     assert placed.row.finished_at is not None
 
 
-def test_an_empty_workflow_is_over_at_once() -> None:
+def test_an_empty_workflow_is_over_at_once_and_an_empty_batch_succeeds() -> None:
     placed = Workflow("nothing").enqueue()
+    Batch.open("nothing").seal(on_success=note.prepare("success"))
     drain()
     assert placed.row.finished_at is not None
+    assert saw() == ["success"]
 
 
 def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
@@ -180,13 +164,6 @@ def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
         batch.seal()
     with pytest.raises(BatchFinished):
         batch.add(note.prepare("late"))
-
-
-def test_an_empty_batch_succeeds() -> None:
-    batch = Batch.open("nothing")
-    batch.seal(on_success=note.prepare("success"))
-    drain()
-    assert saw() == ["success"]
 
 
 def test_what_happens_when_a_member_dies_and_is_retried() -> None:
