@@ -111,6 +111,7 @@ class TestWhatMoves:
             with other.cursor() as cursor:
                 cursor.execute("BEGIN; SELECT * FROM pulse_django_job FOR UPDATE")
                 assert len(move_all().moved) == 0
+                cursor.execute("ROLLBACK")  # the server may see a closed connection later
         finally:
             other.close()
         assert len(move_all().moved) == 1
