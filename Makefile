@@ -27,7 +27,7 @@ help:
 	@echo "While you work:"
 	@echo "make test        everything quick, and one crash of each class of failure in real processes: four minutes"
 	@echo "make walk        follow a job through the code: each function that it passes, from enqueue() to COMPLETED, and four other routes"
-	@echo "make weight      count the lines of code and the files, by folder"
+	@echo "make weight      count the lines of code and the files by folder, and say what is entangled"
 	@echo "make without     take a capability out of a copy, and run the tests of all others (ROOM=amendments);"
 	@echo "                 without ROOM: those that the last change touched, and the tests of the queue and of runs"
 	@echo "make lint        style, format and import contracts"

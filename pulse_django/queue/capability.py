@@ -1,7 +1,7 @@
 """Extension points: the parts that a capability can provide, and the installed capabilities.
 
 A capability is a feature that jobs can do without: pauses, limits, unique jobs, workflows. Verbs, workers and watchdogs
-call ``installed()`` and use the parts. None of them knows a capability by name.
+call ``installed()`` or ``provided()`` and use the parts. None of them knows a capability by name.
 """
 
 from __future__ import annotations
@@ -213,7 +213,9 @@ class KeeperLoop(ABC):
 
 
 class Single(ABC):  # noqa: B024 - the kinds have abstract methods
-    """A kind of part that one capability can provide. Each kind is a class derived from this one, beside its caller."""
+    """A kind of part that at most one capability provides. Each kind is a class derived from this one, beside its
+    caller.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,9 +281,11 @@ def install(*capabilities: Capability) -> None:
     global _installed
     providers: dict[str, str] = {}
     for one in capabilities:
-        for kind in (*map(_kind_of, one.internals.parts), *(["share_of"] if one.internals.share_of else [])):
-            if (other := providers.setdefault(kind, one.name)) != one.name:
-                raise ValueError(f"{other} and {one.name} both provide {kind!r}, and only one capability may")
+        kinds = [kind.__name__ for part in one.internals.parts for kind in _kinds_of(part)]
+        for kind in (*kinds, *(["share_of"] if one.internals.share_of else [])):
+            if kind in providers:
+                raise ValueError(f"{providers[kind]} and {one.name} both provide {kind!r}, and only one capability may")
+            providers[kind] = one.name
     names = Counter(name for one in capabilities for name in {one.name, *(step.name for step in one.sweeps)})
     if double := [name for name, times in names.items() if times > 1]:
         raise ValueError(f"two capabilities or steps have the same name: {', '.join(double)}")
@@ -304,8 +308,10 @@ def assembled(build: Callable[P, T]) -> Callable[P, T]:
     return kept  # type: ignore[return-value]
 
 
-def _kind_of(part: Single) -> str:
-    return next(kind.__name__ for kind in type(part).__mro__ if Single in kind.__bases__)
+def _kinds_of(part: Single) -> list[type]:
+    if not isinstance(part, Single):
+        raise TypeError(f"{part!r} is not an instance of a class that derives from Single")
+    return [kind for kind in type(part).__mro__ if Single in kind.__bases__]
 
 
 @assembled

@@ -1,6 +1,6 @@
 """The row of a job: the columns that every job has, with their constraints and indexes.
 
-Capabilities add their own columns: ``pulse_django.models`` makes the table of all.
+Capabilities add their own columns, and ``pulse_django.models`` combines all in one table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNCHECKED: Any = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_in
 
 
 class JobRow(models.Model):
-    """A job: one unit of work in one row, with its lease."""
+    """The columns that the kernel reads and writes. Type hints below ``models`` name this class."""
 
     if TYPE_CHECKING:
         objects: JobReader

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulse_django.queue.capability import Single, assembled, provided
-from pulse_django.queue.job import JobRow
 from pulse_django.queue.words.leases import Claim
 
 from .registry import Task
+
+if TYPE_CHECKING:
+    from pulse_django.queue.job import JobRow  # a model: importing it needs the apps
 
 
 class Codec(Single):

@@ -21,7 +21,7 @@ from pulse_django.queue import capability
 from pulse_django.queue.capability import AtEnd, Capability, Gate, Internals, Satellite
 from pulse_django.queue.words.job_options import NewJob
 from pulse_django.queue.words.leases import Identity
-from pulse_django.run.codec import codec
+from pulse_django.run.codec import Codec, codec
 from pulse_django.run.execute import perform
 from pulse_django.run.run import Run
 from pulse_django.shards.moving import movable
@@ -144,6 +144,8 @@ def test_a_point_that_does_not_exist_is_refused_with_a_sentence() -> None:
 def test_a_point_that_only_one_can_have_is_refused_to_a_second() -> None:
     with pytest.raises(ValueError, match="encryption and other both provide 'Codec'"):
         capability.install(*capability.installed(), Capability(name="other", internals=Internals(parts=(codec(),))))
+    with pytest.raises(TypeError, match="Codec'> is not an instance of a class that derives from Single"):
+        capability.install(Capability(name="other", internals=Internals(parts=(Codec,))))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="two capabilities or steps have the same name"):
         capability.install(*capability.installed(), CAPABILITY)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partialmethod
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -19,7 +19,6 @@ from django.core.management import CommandError, call_command
 
 from pulse_django.expiry import expire as expire_verb
 from pulse_django.expiry.expire import expire
-from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job, Pause, Worker
 from pulse_django.queue.database.job_queries import ServerClock
 from pulse_django.queue.set_aside import SET_ASIDE_LIMIT
@@ -57,7 +56,7 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
         endings.append(ending)
 
     monkeypatch.setattr(expire_verb, "EXPIRE_LIMIT", 1)
-    monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
+    monkeypatch.setattr(expire_verb, "expire", partial(expire, limit=1))
     jobs = [make_job(expires_at=now(timedelta(seconds=-1))) for _ in range(3)]
     later = make_job(expires_at=now(timedelta(hours=1)))
     job_finished.connect(receiver)
