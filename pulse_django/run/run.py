@@ -39,11 +39,12 @@ class Tether(Protocol):
     def is_cancelled(self) -> bool: ...
 
 
-class StepNames(Protocol):
+@dataclass(slots=True)
+class StepNames:
     """The durable steps of a run."""
 
-    done: dict[str, str | None]  # the result of each, as JSON
-    used: set[str]  # the names that this run has used
+    done: dict[str, str | None] = field(repr=False)  # the result of each, as JSON
+    used: set[str] = field(default_factory=set)  # the names that this run has used
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -18,8 +18,7 @@ from pulse_django.queue.words.leases import Claim, Lease
 from pulse_django.queue.words.payloads import encode_progress, encode_result
 from pulse_django.queue.words.states import Status
 from pulse_django.run.context import Completion, Context
-from pulse_django.run.run import Run
-from pulse_django.workflows.durable_steps import StepsOfRun
+from pulse_django.run.run import Run, StepNames
 from pulse_django.workflows.rules import Met
 from pulse_django.workflows.waits import NeededResults
 
@@ -164,7 +163,7 @@ def fake_context(
             name: one if isinstance(one, BaseException) else json.loads(encode_result(one, limit=limit) or "null")
             for name, one in results.items()
         }
-    run = Run(claim, alias="", steps=StepsOfRun(done), cancelled=cancelled)
+    run = Run(claim, alias="", steps=StepNames(done), cancelled=cancelled)
     no_result: Any = None
     return FakeContext(
         task_result=no_result, run=run, recorded=Recorded(), given_events=events or {}, given_results=results

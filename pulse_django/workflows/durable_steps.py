@@ -7,10 +7,9 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 
@@ -22,22 +21,14 @@ from pulse_django.queue.words.durations import WANTED, Seconds, as_timedelta
 from pulse_django.queue.words.options import Text
 from pulse_django.queue.words.payloads import encode_result
 from pulse_django.run.codec import codec
+from pulse_django.run.run import Run, StepNames
 from pulse_django.shards.placement import alias_of_completion, alias_of_run
 
 from .rules import MAX_NODE_NAME
 from .steps import begin_sleep, steps_of, store_step
 
-if TYPE_CHECKING:
-    from pulse_django.run.run import Run, StepNames
-
 T = TypeVar("T")
 STEP_NAME = Text(MAX_NODE_NAME)
-
-
-@dataclass(slots=True)
-class StepsOfRun:
-    done: dict[str, str | None] = field(repr=False)
-    used: set[str] = field(default_factory=set)
 
 
 class DurableSteps:
@@ -111,7 +102,7 @@ class DurableSteps:
             raise RuntimeError(f"step {name!r}: this run has already completed its job")
         if self.run.steps is None:
             found = steps_of(alias_of_run(self.run), self.run.claim.job_id)
-            self.run.steps = StepsOfRun({name: result for name, result, *_ in found})
+            self.run.steps = StepNames({name: result for name, result, *_ in found})
         STEP_NAME.check("step", name)
         if name in self.run.steps.used:
             raise InvalidJob(f"step: this run has had a step {name!r}; give each step a name of its own")

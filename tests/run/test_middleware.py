@@ -67,7 +67,7 @@ def test_an_exception_that_middleware_swallows_fails_the_run(
     assert (record.levelno, "ValueError" in record.getMessage()) == (logging.WARNING, True)
 
 
-WAYS = [  # middleware, what the handler does, and what becomes of its job
+WAYS = [  # the middleware, the behaviour of the handler, and the end of its job
     (["swallows"], "snoozes", Status.PENDING, "SNOOZED", ""),
     (["swallows", "raises_on_the_way_in"], "raises", Status.DEAD_LETTERED, "FAILED", "builtins.ValueError: not in"),
     (["replaces"], "raises", Status.DEAD_LETTERED, "FAILED", "builtins.LookupError: replaced"),

@@ -106,7 +106,7 @@ def test_a_bomb_is_refused_at_enqueue_at_once(*, where: Any, name: Any) -> None:
     begin = time.thread_time()
     with pytest.raises(PayloadError, match=where):
         Job.objects.enqueue(new)
-    assert time.thread_time() - begin < 2.0, "whoever enqueues holds the interpreter for that long"
+    assert time.thread_time() - begin < 2.0, "enqueue() kept the processor busy for that long"
     assert not Job.objects.exists()
 
 
